@@ -1,0 +1,34 @@
+"""Errors of building, launching and talking to engines. Each becomes a verdict in the farm."""
+
+from __future__ import annotations
+
+from settings.errors import SpecfarmError
+
+
+class EngineError(SpecfarmError):
+    """Base: something is wrong with an engine or its tree."""
+
+
+class EngineCrashed(EngineError):
+    """The process ended (at start or in mid-flight); carries the end of its log."""
+
+
+class EngineTimeout(EngineError):
+    """Start-up, a request or a stop passed its deadline."""
+
+
+class EngineProtocolError(EngineError):
+    """The server answered, but not what the HTTP contract says (malformed JSON, missing fields,
+    ids out of range, wrong counts)."""
+
+
+class BadRequest(EngineError):
+    """The server refused a request with 4xx; carries its message."""
+
+
+class TreeRefused(EngineError):
+    """A candidate's change leaves its tree, is too large, or sets what it may not set."""
+
+
+class PatchConflict(EngineError):
+    """A patch does not apply to the tree it was offered to."""

