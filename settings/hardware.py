@@ -1,4 +1,4 @@
-"""The one table of hardware names: ours, Ray's accelerator types, NVML product names, capability."""
+"""The one table of hardware: our names, Ray accelerator types, NVML product names, capability."""
 
 from __future__ import annotations
 

