@@ -47,6 +47,8 @@ def provide_folder(
         try:
             make(temporary)
             temporary.chmod(0o755)
+            for file in temporary.rglob("*"):
+                file.chmod(0o755 if file.is_dir() else 0o644)
             if target.exists():
                 shutil.rmtree(target)
             temporary.replace(target)

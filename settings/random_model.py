@@ -84,10 +84,10 @@ def _weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     width, inner = config["hidden_size"], config["intermediate_size"]
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head = config.get("head_dim") or width // heads
-    scale = config.get("initializer_range", 0.02)
+    scale = float(config.get("initializer_range", 0.02))
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
-        return (torch.randn(rows, columns, generator=generator) * scale).bfloat16()
+        return torch.randn(rows, columns, generator=generator).mul_(scale).bfloat16()
 
     def norm() -> torch.Tensor:
         return (1 + 0.1 * torch.randn(width, generator=generator)).bfloat16()

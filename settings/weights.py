@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import sys
 from pathlib import Path
 
-from settings.errors import ProvisionError
+from settings.errors import ProvisionError, SpecfarmError
 from settings.paths import shared_dir
 from settings.provision import Progress, provide_folder, sha256_of
 from settings.schema import Checkpoint, Setting
@@ -128,3 +129,31 @@ def _need(checkpoint: Checkpoint, field: str) -> str:
             f"checkpoint.{field} is missing for source {checkpoint.source!r}", "Add it"
         )
     return value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m settings.weights SETTING ...`: fetch what each setting needs, print the folders."""
+    names = sys.argv[1:] if arguments is None else arguments
+    if not names or names[0] in ("-h", "--help"):
+        print("usage: python -m settings.weights SETTING [SETTING ...]", file=sys.stderr)
+        return 0 if names else 2
+    from settings.loading import load_setting
+
+    def progress(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    try:
+        for name in names:
+            setting = load_setting(name)
+            print(ensure_target(setting, progress))
+            drafter = ensure_drafter(setting, progress)
+            if drafter is not None:
+                print(drafter)
+    except SpecfarmError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
