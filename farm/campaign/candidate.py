@@ -1,0 +1,212 @@
+"""One candidate's way: commit -> measure -> force -> verdict, as a task of the scheduler."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engines.answers import GenerationRequest
+from engines.errors import PatchConflict, TreeRefused
+from explorers.protocol import Change, Proposal
+from farm.campaign.context import CampaignContext, Measured, TreeLike
+from farm.campaign.decide import decide, failed
+from farm.campaign.jobs import ArmSpec, MeasureJob, MeasureOutcome, VerifyJob, VerifyOutcome
+from farm.campaign.scheduler import Task
+from farm.campaign.tasks import measure, verify
+from farm.results import CandidateResult, LosslessSummary, RatioInterval
+from farm.verdicts import Decision, Verdict
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What candidates of a round are measured against: the incumbent, and how it stands to stock
+    and to AR (so that ratios to both can be composed)."""
+
+    tree: TreeLike
+    name: str
+    arm: str
+    to_stock: RatioInterval | None
+    stock_to_ar: RatioInterval | None
+    floor: float
+    calibration: dict[str, object]
+
+
+def commit_change(ctx: CampaignContext, base: str, change: Change, message: str) -> TreeLike:
+    """Commits a patch, knobs, or both, on `base`.
+
+    Raises:
+        TreeRefused, PatchConflict: as the tree store says.
+    """
+    tree: TreeLike | None = None
+    if change.patch:
+        tree = ctx.trees.commit_patch(base, change.patch, message)
+    if change.knobs:
+        tree = ctx.trees.commit_knobs(tree.commit if tree else base, change.knobs, message)
+    if tree is None:
+        raise TreeRefused("the proposal changes nothing", "Give a patch or a knob")
+    return tree
+
+
+def arm(ctx: CampaignContext, label: str, role: str, tree: TreeLike) -> ArmSpec:
+    return ArmSpec(label, role, ctx.setting.engine.name, tree.commit, tree.tree_hash)
+
+
+def candidate_task(
+    ctx: CampaignContext, proposal: Proposal, candidate_id: str, round_: int, baseline: Baseline
+) -> Task:
+    """Returns a CandidateResult. Refusals and conflicts end it before anything is launched."""
+    try:
+        tree = commit_change(
+            ctx, baseline.tree.commit, proposal.change, f"{candidate_id}: {proposal.mechanism}"
+        )
+    except (TreeRefused, PatchConflict) as error:
+        verdict = Verdict.CONFLICT if isinstance(error, PatchConflict) else Verdict.REFUSED
+        return _finish(
+            ctx, _row(proposal, candidate_id, round_, None, Decision(verdict, str(error)))
+        )
+    result = yield from measure_and_verify(
+        ctx,
+        proposal,
+        candidate_id,
+        round_,
+        tree,
+        baseline,
+        ctx.prompts.search,
+    )
+    return result
+
+
+def measure_and_verify(
+    ctx: CampaignContext,
+    proposal: Proposal,
+    candidate_id: str,
+    round_: int,
+    tree: TreeLike,
+    baseline: Baseline,
+    requests: tuple[GenerationRequest, ...],
+) -> Task:
+    """Measures a built tree against the baseline, forces what was timed, decides."""
+    measured = yield from measure(
+        MeasureJob(
+            unit=f"measure:{candidate_id}",
+            setting=ctx.setting.name,
+            arms=(
+                arm(ctx, "candidate", "candidate", tree),
+                arm(ctx, "stock", baseline.arm, baseline.tree),
+            ),
+            requests=requests,
+            subject="candidate",
+            denominator="stock",
+            seconds=ctx.setting.measurement.seconds_per_candidate,
+            seed=ctx.seed,
+            bundles=(ctx.trees.bundle(tree.commit), ctx.trees.bundle(baseline.tree.commit)),
+            exact_setting=ctx.exact_setting,
+            exact_requests=ctx.prompts.exact,
+        )
+    )
+    patch = ctx.trees.diff(baseline.tree.commit, tree.commit)
+    row = _row(proposal, candidate_id, round_, tree, Decision(Verdict.INCONCLUSIVE, ""), patch)
+    if (failure := failed(measured, "candidate")) is not None:
+        return _finish(ctx, _with(row, decision=failure), measured)
+    assert measured.recording is not None
+    recordings = [measured.recording]
+    ratio = ctx.statistics.estimate(recordings, "candidate", "stock", baseline.name)
+    verified: VerifyOutcome | None = None
+    if not measured.clear_loser:
+        verified = yield from verify(
+            VerifyJob(
+                unit=f"verify:{candidate_id}",
+                setting=ctx.setting.name,
+                stock_commit=ctx.stock.commit,
+                stock_tree=ctx.stock.tree_hash,
+                bundle=ctx.trees.bundle(ctx.stock.commit),
+                answers=tuple(ctx.statistics.answers(recordings, "candidate")),
+                exact_setting=ctx.exact_setting,
+                exact_answers=None
+                if measured.exact_answers is None
+                else tuple(measured.exact_answers),
+                calibration=baseline.calibration,
+            )
+        )
+    decision = decide(measured, ratio.ratio, verified, baseline.floor)
+    return _finish(
+        ctx,
+        with_numbers(row, decision, ratio, verified, baseline.to_stock, baseline.stock_to_ar),
+        measured,
+    )
+
+
+def with_numbers(
+    row: CandidateResult,
+    decision: Decision,
+    measured: Measured,
+    verified: VerifyOutcome | None,
+    incumbent_to_stock: RatioInterval | None,
+    stock_to_ar: RatioInterval | None,
+) -> CandidateResult:
+    """Fills a row: ratios to stock and AR composed where they were measured against another arm."""
+    to_stock = compose(measured.ratio, incumbent_to_stock)
+    summary = None if verified is None or verified.summary is None else verified.summary
+    return _with(
+        row,
+        decision=decision,
+        to_stock=to_stock,
+        to_ar=None if stock_to_ar is None else compose(to_stock, stock_to_ar),
+        accept_length=measured.accept_length.get("candidate"),
+        tau_ratio=measured.tau_ratio,
+        step_ratio=measured.step_ratio,
+        mean_throughput_ratio=measured.mean_throughput_ratio,
+        lossless=None if summary is None else LosslessSummary(**summary),
+    )
+
+
+def compose(first: RatioInterval, second: RatioInterval | None) -> RatioInterval:
+    """a/b times b/c = a/c, log half-widths added in quadrature (independent measurements)."""
+    if second is None:
+        return first
+    ratio = first.ratio * second.ratio
+    halves = [math.log(i.high / i.low) / 2 for i in (first, second)]
+    half = math.hypot(*halves)
+    method = f"{first.method}, composed"
+    return RatioInterval(
+        ratio,
+        ratio * math.exp(-half),
+        ratio * math.exp(half),
+        second.baseline,
+        min(first.n, second.n),
+        method,
+    )
+
+
+def _row(
+    proposal: Proposal,
+    candidate_id: str,
+    round_: int,
+    tree: TreeLike | None,
+    decision: Decision,
+    patch: str = "",
+) -> CandidateResult:
+    return CandidateResult(
+        candidate_id=candidate_id,
+        mechanism=proposal.mechanism,
+        kind=proposal.kind,
+        component=proposal.component,
+        round=round_,
+        tree_hash="" if tree is None else tree.tree_hash,
+        commit="" if tree is None else tree.commit,
+        patch=patch or proposal.change.patch,
+        decision=decision,
+        hypothesis=proposal.hypothesis,
+    )
+
+
+def _with(row: CandidateResult, **changes: Any) -> CandidateResult:
+    return replace(row, **changes)
+
+
+def _finish(
+    ctx: CampaignContext, row: CandidateResult, measured: MeasureOutcome | None = None
+) -> CandidateResult:
+    ctx.observer.candidate(row, None if measured is None else measured.recording)
+    return row

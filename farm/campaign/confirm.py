@@ -1,0 +1,122 @@
+"""Confirmation: the winner against stock and AR on fresh held-out prompts with fresh launches."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from farm.campaign.baselines import Baselines
+from farm.campaign.candidate import arm
+from farm.campaign.context import CampaignContext, Measured
+from farm.campaign.decide import decide, failed
+from farm.campaign.jobs import MeasureJob, MeasureOutcome, VerifyJob, VerifyOutcome
+from farm.campaign.scheduler import Phase
+from farm.campaign.tasks import measure, verify
+from farm.results import CandidateResult, LosslessSummary, RatioInterval
+from farm.verdicts import Decision, Verdict
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The held-out evidence for one engine."""
+
+    decision: Decision
+    to_stock: RatioInterval | None
+    to_ar: RatioInterval | None
+    stock_to_ar: RatioInterval | None
+    measured: Measured | None
+    verified: VerifyOutcome | None
+    prompt_ids: tuple[tuple[int, ...], ...] = ()
+    purpose: str = ""
+
+
+def confirm(
+    ctx: CampaignContext, row: CandidateResult, base: Baselines
+) -> Generator[Phase, list[Any], Confirmation]:
+    """Every launch draws the same fresh prompts; answers of all launches are forced."""
+    purpose = f"confirm:{row.candidate_id}"
+    requests = ctx.prompts.heldout(purpose)
+    launches = ctx.setting.measurement.launches_confirm
+    ctx.observer.phase(f"confirming {row.mechanism} on held-out prompts", launches + 1)
+    jobs = [_launch(ctx, row, n, requests) for n in range(launches)]
+    outcomes: list[MeasureOutcome] = yield Phase("confirm", [measure(job) for job in jobs])
+    for outcome in outcomes:
+        if outcome is None:
+            return _unconfirmed(Decision(Verdict.INCONCLUSIVE, "no time left to confirm"))
+        if (failure := failed(outcome, "candidate")) is not None:
+            return _unconfirmed(failure)
+    recordings = [o.recording for o in outcomes if o.recording is not None]
+    exact = [answer for o in outcomes for answer in o.exact_answers or ()]
+    verified_list: list[VerifyOutcome] = yield Phase(
+        "verify",
+        [
+            verify(
+                VerifyJob(
+                    unit=f"verify:{purpose}",
+                    setting=ctx.setting.name,
+                    stock_commit=ctx.stock.commit,
+                    stock_tree=ctx.stock.tree_hash,
+                    bundle=ctx.trees.bundle(ctx.stock.commit),
+                    answers=tuple(ctx.statistics.answers(recordings, "candidate")),
+                    exact_setting=ctx.exact_setting,
+                    exact_answers=tuple(exact) if exact else None,
+                    calibration=base.calibration,
+                )
+            )
+        ],
+    )
+    verified = verified_list[0]
+    estimate = ctx.statistics.estimate
+    ratio = estimate(recordings, "candidate", "stock", ctx.stock_name)
+    ar_name = f"{ctx.stock_name}-ar"
+    return Confirmation(
+        decision=decide(outcomes[0], ratio.ratio, verified, base.floor),
+        to_stock=ratio.ratio,
+        to_ar=estimate(recordings, "candidate", "ar", ar_name).ratio,
+        stock_to_ar=estimate(recordings, "stock", "ar", ar_name).ratio,
+        measured=ratio,
+        verified=verified,
+        prompt_ids=tuple(request.prompt_ids for request in requests),
+        purpose=purpose,
+    )
+
+
+def confirmed_row(row: CandidateResult, confirmation: Confirmation) -> CandidateResult:
+    """The candidate's row with the held-out interval; its verdict stands only if both agree."""
+    decision = row.decision
+    if confirmation.decision.verdict is not Verdict.ACCEPTED:
+        reason = f"on held-out prompts: {confirmation.decision.reason}"
+        decision = Decision(confirmation.decision.verdict, reason, confirmation.decision.evidence)
+    summary = None if confirmation.verified is None else confirmation.verified.summary
+    lossless = LosslessSummary(**summary) if summary else row.lossless
+    return replace(
+        row, decision=decision, heldout_to_stock=confirmation.to_stock, lossless=lossless
+    )
+
+
+def _launch(
+    ctx: CampaignContext, row: CandidateResult, launch: int, requests: tuple[Any, ...]
+) -> MeasureJob:
+    candidate = replace(
+        arm(ctx, "candidate", "final", ctx.stock), commit=row.commit, tree_hash=row.tree_hash
+    )
+    arms = (candidate, arm(ctx, "stock", "stock", ctx.stock), arm(ctx, "ar", "ar", ctx.stock))
+    return MeasureJob(
+        unit=f"confirm:{row.candidate_id}:{launch}",
+        setting=ctx.setting.name,
+        arms=arms,
+        requests=requests,
+        subject="candidate",
+        denominator="stock",
+        seconds=ctx.setting.measurement.seconds_per_candidate,
+        seed=ctx.seed + launch,
+        bundles=(ctx.trees.bundle(row.commit), ctx.trees.bundle(ctx.stock.commit)),
+        exact_setting=ctx.exact_setting,
+        exact_requests=ctx.prompts.heldout(f"exact:{row.candidate_id}")[:4] if launch == 0 else (),
+        stop_losers=False,
+    )
+
+
+def _unconfirmed(decision: Decision) -> Confirmation:
+    return Confirmation(decision, None, None, None, None, None)

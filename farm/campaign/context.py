@@ -1,0 +1,105 @@
+"""Everything a campaign's flow needs, gathered once; services come in as protocols."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engines.answers import GenerationRequest
+from explorers.protocol import Explorer, Proposal
+from farm.campaign.observer import Observer
+from farm.campaign.options import SearchOptions
+from farm.results import RatioInterval
+from settings.schema import Setting
+
+
+class TreeLike(Protocol):
+    @property
+    def tree_hash(self) -> str: ...
+    @property
+    def commit(self) -> str: ...
+
+
+class Trees(Protocol):
+    """The tree store as the flow sees it."""
+
+    def commit_patch(self, base_commit: str, patch: str, message: str) -> TreeLike: ...
+    def commit_knobs(
+        self, base_commit: str, knobs: Mapping[str, object], message: str
+    ) -> TreeLike: ...
+    def diff(self, base: str, commit: str) -> str: ...
+    def bundle(self, commit: str) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A ratio and its decomposition (speed = accept length x steps per second)."""
+
+    ratio: RatioInterval
+    tau_ratio: float | None
+    step_ratio: float | None
+    mean_throughput_ratio: float | None
+    accept_length: Mapping[str, float]
+
+
+class Statistics(Protocol):
+    """farm.bench's estimators as the flow sees them; recordings are their JSON."""
+
+    def estimate(
+        self,
+        recordings: Sequence[Mapping[str, Any]],
+        numerator: str,
+        denominator: str,
+        baseline: str,
+    ) -> Measured: ...
+
+    def aa_floor(self, recordings: Sequence[Mapping[str, Any]]) -> tuple[RatioInterval, float]: ...
+
+    def answers(self, recordings: Sequence[Mapping[str, Any]], arm: str) -> list[dict[str, Any]]:
+        """Every answer of `arm`, as the JSON a VerifyJob carries."""
+        ...
+
+
+@dataclass(frozen=True)
+class PromptSupply:
+    """`search` is fixed; `heldout(purpose)` draws fresh prompts from the committed seed."""
+
+    search: tuple[GenerationRequest, ...]
+    heldout: Callable[[str], tuple[GenerationRequest, ...]]
+    exact: tuple[GenerationRequest, ...]
+
+
+@dataclass(frozen=True)
+class CampaignContext:
+    """One campaign's fixed inputs. `reference` is the (engine, commit, tree) of the independent
+    implementation AR is shown beside, None where there is none."""
+
+    campaign_id: str
+    setting: Setting
+    exact_setting: str | None
+    options: SearchOptions
+    stock: TreeLike
+    reference: TreeLike | None
+    reference_name: str
+    trees: Trees
+    statistics: Statistics
+    prompts: PromptSupply
+    explorers: Sequence[Explorer]
+    canaries: Sequence[Proposal]
+    observer: Observer
+    seed: int
+    started: float
+    machine: Mapping[str, Any]
+    has_compiler: bool
+    clock: Callable[[], float] = time.time
+
+    @property
+    def stock_name(self) -> str:
+        """The baseline's name in every ratio: `native-<tree hash 12>`."""
+        return f"{self.setting.engine.name}-{self.stock.tree_hash[:12]}"
+
+    def time_left(self) -> float:
+        """Seconds of the budget left."""
+        return self.options.budget_s - (self.clock() - self.started)

@@ -1,0 +1,103 @@
+"""Jobs the loop hands to workers and what comes back: frozen, picklable, JSON where stored.
+
+A `MeasureJob` is everything one device does for one candidate: launch the arms, warm them, time
+them interleaved, then (untimed) let the candidate answer the exact twin's prompts. A `VerifyJob`
+is what the verifier does with the answers. Neither decides anything about speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engines.answers import GenerationRequest
+
+
+@dataclass(frozen=True)
+class ArmSpec:
+    """One resident engine of a measurement. `label` is unique in the job (`candidate`, `stock`,
+    `stock_b`); `arm` is the launch arm; `engine` a name of the engine registry."""
+
+    label: str
+    arm: str
+    engine: str
+    commit: str
+    tree_hash: str
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """Timed, interleaved answers of all arms to `requests`, and exact answers of one of them.
+
+    `subject` is the label of the arm a failure is blamed on. `numerator`/`denominator` name the
+    arms whose ratio may end the measurement early (a clear loser). `exact_requests` are answered
+    by `subject` on the setting's exact twin, unless it turned out a clear loser. `bundles` are git
+    bundles that together hold every commit of `arms`.
+    """
+
+    unit: str
+    setting: str
+    arms: tuple[ArmSpec, ...]
+    requests: tuple[GenerationRequest, ...]
+    subject: str
+    denominator: str
+    seconds: float
+    seed: int
+    bundles: tuple[bytes, ...] = ()
+    exact_setting: str | None = None
+    exact_requests: tuple[GenerationRequest, ...] = ()
+    stop_losers: bool = True
+
+
+@dataclass(frozen=True)
+class MeasureOutcome:
+    """`status`: ok, crashed, timeout, malformed (of `blamed`), or invalid_environment.
+
+    `recording` is farm.bench's JSON; `exact_answers` the twin's answers as JSON (None when not
+    run); `recording_path` where the worker kept a copy.
+    """
+
+    status: str
+    blamed: str | None = None
+    error: str = ""
+    recording: dict[str, Any] | None = None
+    exact_answers: list[dict[str, Any]] | None = None
+    clear_loser: bool = False
+    warm: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class VerifyJob:
+    """`calibrate` stores the A/A calibration from `stock_answers` and `ar_answers`; otherwise
+    `answers` (and `exact_answers`) of a candidate are token-forced and judged. Calibration travels
+    in every job so that any verifier, a restarted one too, judges alike."""
+
+    unit: str
+    setting: str
+    stock_commit: str
+    stock_tree: str
+    bundle: bytes = b""
+    calibrate: bool = False
+    ar_answers: tuple[dict[str, Any], ...] = ()
+    stock_answers: tuple[dict[str, Any], ...] = ()
+    answers: tuple[dict[str, Any], ...] = ()
+    exact_setting: str | None = None
+    exact_answers: tuple[dict[str, Any], ...] | None = None
+    calibration: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class VerifyOutcome:
+    """`status`: lossless, not_lossless, cheating, inconclusive, calibrated, invalid_environment.
+    `summary` is a farm.results.LosslessSummary as JSON; `evidence` is the verifier's own."""
+
+    status: str
+    reason: str
+    summary: dict[str, Any] | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
+    calibration: dict[str, Any] | None = None
+
+
+Job = MeasureJob | VerifyJob
+Outcome = MeasureOutcome | VerifyOutcome

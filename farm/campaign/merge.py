@@ -1,0 +1,87 @@
+"""Merging accepted mechanisms: each one's change applied on the growing best, measured together."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from engines.errors import PatchConflict, TreeRefused
+from explorers.protocol import Change, Prediction, Proposal
+from farm.campaign.candidate import Baseline, commit_change, measure_and_verify
+from farm.campaign.context import CampaignContext, TreeLike
+from farm.campaign.scheduler import Phase
+from farm.results import CandidateResult
+from farm.verdicts import Verdict
+
+
+def merge_accepted(
+    ctx: CampaignContext,
+    accepted: Sequence[CandidateResult],
+    changes: Mapping[str, Change],
+    round_: int,
+    baseline: Baseline,
+) -> Generator[Phase, list[Any], tuple[CandidateResult, list[CandidateResult]]]:
+    """The best engine this round makes from `accepted` (best first), and the rows of all merges.
+
+    Mechanisms join one at a time, best first; a merge is kept while it is accepted itself and its
+    point estimate is above the best so far. A change that no longer applies is a `conflict`, said
+    in a message and left out.
+    """
+    best, rows = accepted[0], []
+    members = [best]
+    for addition in accepted[1:]:
+        try:
+            tree = commit_change(
+                ctx, best.commit, changes[addition.candidate_id], f"merge {addition.mechanism}"
+            )
+        except (PatchConflict, TreeRefused) as error:
+            ctx.observer.message(f"{addition.mechanism} does not merge: {error}")
+            continue
+        merged: list[CandidateResult] = yield Phase(
+            "merge", [_merge_task(ctx, [*members, addition], tree, round_, baseline)]
+        )
+        if merged[0] is None:
+            break
+        rows.append(merged[0])
+        if _better(merged[0], best):
+            best = merged[0]
+            members.append(addition)
+    return best, rows
+
+
+def _merge_task(
+    ctx: CampaignContext,
+    members: Sequence[CandidateResult],
+    tree: TreeLike,
+    round_: int,
+    baseline: Baseline,
+) -> Any:
+    names = "+".join(member.mechanism for member in members)
+    proposal = Proposal(
+        mechanism=names,
+        component="merge",
+        hypothesis=f"{names} add up",
+        change=Change(),
+        prediction=Prediction(_product(members), "product of the members' ratios"),
+        kind="merge",
+        explorer="integrator",
+    )
+    candidate_id = f"r{round_}-merge-{len(members)}-{tree.tree_hash[:6]}"
+    return measure_and_verify(
+        ctx, proposal, candidate_id, round_, tree, baseline, ctx.prompts.search
+    )
+
+
+def _product(members: Sequence[CandidateResult]) -> float:
+    product = 1.0
+    for member in members:
+        product *= member.to_stock.ratio if member.to_stock else 1.0
+    return product
+
+
+def _better(merged: CandidateResult, best: CandidateResult) -> bool:
+    return (
+        merged.decision.verdict is Verdict.ACCEPTED
+        and merged.to_stock is not None
+        and (best.to_stock is None or merged.to_stock.ratio > best.to_stock.ratio)
+    )

@@ -1,0 +1,130 @@
+"""Drives tasks over workers, one event a step, through the ledger.
+
+A task is a generator that yields jobs and receives their outcomes. A job whose unit the ledger
+knows as done is answered from there: that is the whole of resume.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farm.campaign.jobs import Job, Outcome
+from farm.campaign.workers import Workers
+from farm.ledger import Ledger, UnitKey
+
+Task = Generator[Job, Outcome, Any]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Tasks that may run side by side; the campaign goes on when all have ended.
+
+    `may_start` is asked before each task: False (the budget is spent) ends it unrun, and its
+    result is None.
+    """
+
+    name: str
+    tasks: Sequence[Task]
+    may_start: Callable[[], bool] = lambda: True
+
+
+class UnitStore:
+    """Outcomes in the ledger: which job is which unit, and JSON both ways."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        key_of: Callable[[Job], UnitKey],
+        encode: Callable[[Outcome], Any],
+        decode: Callable[[Job, Any], Outcome],
+    ) -> None:
+        self._ledger = ledger
+        self._key_of = key_of
+        self._encode = encode
+        self._decode = decode
+
+    def known(self, job: Job) -> Outcome | None:
+        unit = self._ledger.unit(self._key_of(job))
+        return (
+            self._decode(job, unit.result) if unit is not None and unit.status == "done" else None
+        )
+
+    def start(self, job: Job) -> None:
+        self._ledger.start(self._key_of(job))
+
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """A broken environment is recorded as failed, so that resume tries the unit again."""
+        if outcome.status == "invalid_environment":
+            self._ledger.fail(self._key_of(job), getattr(outcome, "error", "") or outcome.status)
+        else:
+            self._ledger.finish(self._key_of(job), self._encode(outcome))
+
+
+class Scheduler:
+    """Runs one phase after another; `step` handles one event."""
+
+    def __init__(
+        self, phases: Generator[Phase, list[Any], Any], workers: Workers, units: UnitStore
+    ) -> None:
+        self._phases = phases
+        self._workers = workers
+        self._units = units
+        self._phase: Phase | None = None
+        self._results: list[Any] = []
+        self._waiting: deque[tuple[int, Task]] = deque()
+        self._running: dict[str, tuple[int, Task]] = {}
+        self.result: Any = None
+        self.finished = False
+
+    def run(self) -> Any:
+        """Steps to the end; returns what the campaign returned."""
+        while self.step():
+            pass
+        return self.result
+
+    def step(self) -> bool:
+        """One event: open a phase, start a task or handle an outcome. False at the end."""
+        if self.finished:
+            return False
+        if self._phase is None or not (self._waiting or self._running):
+            self._next_phase()
+        elif self._waiting and len(self._running) < self._workers.capacity:
+            index, task = self._waiting.popleft()
+            if self._phase.may_start():
+                self._advance(index, task, None)
+            else:
+                task.close()
+        else:
+            job, outcome = self._workers.wait()
+            self._units.end(job, outcome)
+            index, task = self._running.pop(job.unit)
+            self._advance(index, task, outcome)
+        return not self.finished
+
+    def _next_phase(self) -> None:
+        try:
+            if self._phase is None:
+                self._phase = next(self._phases)
+            else:
+                self._phase = self._phases.send(self._results)
+        except StopIteration as end:
+            self.finished, self.result = True, end.value
+            return
+        self._results = [None] * len(self._phase.tasks)
+        self._waiting = deque(enumerate(self._phase.tasks))
+
+    def _advance(self, index: int, task: Task, outcome: Outcome | None) -> None:
+        """Sends `outcome` into the task; answers known jobs from the ledger, submits the next."""
+        try:
+            job = next(task) if outcome is None else task.send(outcome)
+            while (known := self._units.known(job)) is not None:
+                job = task.send(known)
+        except StopIteration as end:
+            self._results[index] = end.value
+            return
+        self._units.start(job)
+        self._running[job.unit] = (index, task)
+        self._workers.submit(job)
