@@ -1,0 +1,1 @@
+"""A winner leaves the search: final folder, certificate, and the copy into a checkout."""
