@@ -93,18 +93,32 @@ def _read(file: Path) -> Setting:
 
 
 def _absolute(setting: Setting, folder: Path) -> Setting:
-    """Resolve the folders a `random` or `local` checkpoint names."""
+    """Resolve the local folders and files a setting names against its own folder."""
 
-    def resolved(checkpoint: Any) -> Any:
+    def resolved(section: Any, *keys: str) -> Any:
         changes = {
             key: str((folder / Path(value).expanduser()).resolve())
-            for key in ("config", "path")
-            if (value := getattr(checkpoint, key)) is not None
+            for key in keys
+            if (value := getattr(section, key)) is not None
         }
-        return checkpoint.model_copy(update=changes)
+        return section.model_copy(update=changes)
 
-    target = setting.target.model_copy(update={"checkpoint": resolved(setting.target.checkpoint)})
-    drafter = setting.drafter
-    if drafter.checkpoint is not None:
-        drafter = drafter.model_copy(update={"checkpoint": resolved(drafter.checkpoint)})
-    return setting.model_copy(update={"target": target, "drafter": drafter})
+    def with_checkpoint(section: Any) -> Any:
+        if section.checkpoint is None:
+            return section
+        checkpoint = resolved(section.checkpoint, "config", "path")
+        return section.model_copy(update={"checkpoint": checkpoint})
+
+    prompts = setting.prompts.model_copy(
+        update={
+            "search": tuple(resolved(source, "file") for source in setting.prompts.search),
+            "heldout": tuple(resolved(source, "file") for source in setting.prompts.heldout),
+        }
+    )
+    return setting.model_copy(
+        update={
+            "target": with_checkpoint(setting.target),
+            "drafter": with_checkpoint(setting.drafter),
+            "prompts": prompts,
+        }
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from settings.errors import SettingError
 from settings.hardware import hardware
+from settings.prompt_sets import Generator, prompt_set
 from settings.schema import Checkpoint, Setting
 
 _NEEDED = {
@@ -49,9 +50,7 @@ def check_rules(setting: Setting, file: Path) -> None:
     for arm in ("ar", "stock"):
         if arm not in setting.engine.arms:
             refuse(f"engine.arms.{arm} is missing", f"Add a table [engine.arms.{arm}]")
-    for prompts in ("search", "heldout"):
-        if not getattr(setting.prompts, prompts):
-            refuse(f"prompts.{prompts} is empty", "Name at least one prompt set")
+    _check_prompts(setting, file)
     _check_checkpoint(setting.target.checkpoint, "target.checkpoint", file)
     if setting.drafter.checkpoint is not None:
         _check_checkpoint(setting.drafter.checkpoint, "drafter.checkpoint", file)
@@ -89,3 +88,29 @@ def _check_checkpoint(checkpoint: Checkpoint, where: str, file: Path) -> None:
             raise SettingError(
                 f"{file}: {where}.{field} is missing for source {checkpoint.source!r}", "Add it"
             )
+
+
+def _check_prompts(setting: Setting, file: Path) -> None:
+    """Known sets; search rows end before the first held-out row of the same dataset."""
+    for purpose in ("search", "heldout"):
+        sources = getattr(setting.prompts, purpose)
+        if not sources:
+            raise SettingError(f"{file}: prompts.{purpose} is empty", "Name at least one set")
+        for i, source in enumerate(sources):
+            try:
+                prompt_set(source.set)
+            except SettingError as error:
+                raise SettingError(
+                    f"{file}: prompts.{purpose}[{i}]: {error.message}", error.remedy
+                ) from None
+    for searched in setting.prompts.search:
+        for held in setting.prompts.heldout:
+            if held.set != searched.set or isinstance(prompt_set(held.set), Generator):
+                continue
+            if held.first < searched.first + searched.count:
+                raise SettingError(
+                    f"{file}: prompts.heldout of set {held.set!r} begins at row {held.first}, "
+                    f"inside the search's rows {searched.first}.."
+                    f"{searched.first + searched.count - 1}",
+                    "Raise its `first`",
+                )

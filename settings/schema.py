@@ -78,11 +78,16 @@ class Decoding(Section):
 
 
 class PromptSource(Section):
-    """`set` is a name of settings.prompts' registry; rows are taken from the set's fixed order."""
+    """`set` is a name of settings.prompt_sets' registry; rows are taken from its fixed order.
+
+    `revision` pins a set that comes from the hub; `file` reads its rows from a local copy.
+    """
 
     set: str
     first: int = Field(default=0, ge=0)
     count: Positive
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    file: str | None = None
 
 
 class Prompts(Section):

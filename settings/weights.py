@@ -132,7 +132,7 @@ def _need(checkpoint: Checkpoint, field: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m settings.weights SETTING ...`: fetch what each setting needs, print the folders."""
+    """`python -m settings.weights SETTING ...`: fetch what each needs, print the folders."""
     names = sys.argv[1:] if arguments is None else arguments
     if not names or names[0] in ("-h", "--help"):
         print("usage: python -m settings.weights SETTING [SETTING ...]", file=sys.stderr)
