@@ -15,6 +15,7 @@ class GenerationRequest:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     family: str = ""
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

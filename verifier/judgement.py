@@ -1,0 +1,144 @@
+"""From a forcing report to one word: lossless, not_lossless, cheating or inconclusive.
+
+Fails closed: whatever is missing, too small or not a number never ends as lossless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from verifier.calibration import Calibration
+from verifier.policy import MarginPolicy
+from verifier.proportions import Rate, difference_bounds, wilson
+from verifier.report import ForcingReport
+from verifier.request_checks import RequestProblem
+
+Status = Literal["lossless", "not_lossless", "cheating", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class LosslessJudgement:
+    """`reason` is one sentence; `evidence` is JSON-serialisable and holds every number used."""
+
+    status: Status
+    reason: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def lossless(self) -> bool:
+        return self.status == "lossless"
+
+
+def judge(
+    report: ForcingReport,
+    calibration: Calibration | None,
+    policy: MarginPolicy,
+    exact: ForcingReport | None = None,
+) -> LosslessJudgement:
+    """Decide about one candidate.
+
+    Args:
+        report: the candidate's own answers forced on stock of its setting.
+        calibration: the A/A the near-tie rate is compared with; without one a near-tie policy
+            can only refuse or stay inconclusive.
+        exact: answers of the same tree on the FP32 twin, forced there.
+    """
+    evidence: dict[str, Any] = {"policy": asdict(policy), "forcing": report.totals()}
+    if calibration is not None:
+        evidence["calibration"] = calibration.summary()
+    if exact is not None:
+        evidence["exact"] = exact.totals()
+
+    def end(status: Status, reason: str) -> LosslessJudgement:
+        return LosslessJudgement(status, reason, evidence)
+
+    for name, batch in (("", report), ("FP32-exact: ", exact)):
+        fault = None if batch is None else _fault(batch)
+        if fault:
+            return end("not_lossless", name + fault)
+    if policy.kind == "near_tie":
+        if calibration is None or policy.delta is None:
+            return end("inconclusive", "no A/A calibration: the near-tie rate cannot be tested")
+        status, reason = _rate_test(report, calibration, policy, policy.delta, evidence)
+        if status != "lossless":
+            return end(status, reason)
+    if policy.requires_exact and exact is None:
+        return end("inconclusive", "the FP32-exact run of this tree is missing")
+    checked = report.fresh_tokens + (exact.fresh_tokens if exact else 0)
+    evidence["tokens_towards_detection"] = checked
+    if checked < max(policy.min_tokens_detect, 1):
+        return end(
+            "inconclusive",
+            f"{checked} distinct tokens checked; {policy.min_tokens_detect} are needed to have met "
+            f"one wrong token in {policy.detect_one_in} with 95 %",
+        )
+    return end("lossless", f"{checked} distinct tokens checked, none wrong")
+
+
+def judge_malformed(problems: list[RequestProblem]) -> LosslessJudgement:
+    """The judgement of a batch that is not worth forcing; `problems` must not be empty."""
+    first = problems[0]
+    status: Status = "cheating" if any(p.forged for p in problems) else "not_lossless"
+    where = f"request {first.request_id}: " if first.request_id else ""
+    return LosslessJudgement(
+        status,
+        f"malformed answers ({first.kind}): {where}{first.detail}",
+        {"problems": [asdict(p) for p in problems[:20]], "problem_count": len(problems)},
+    )
+
+
+def _fault(report: ForcingReport) -> str | None:
+    bad = report.first_bad
+    if bad is None:
+        return None
+    where = f"request {bad.request_id}, position {bad.first_bad_position}"
+    if any(r.not_finite for r in report.rows):
+        return f"values that are not finite, or tokens outside stock's reach; first: {where}"
+    if report.mismatches:
+        return (
+            f"{report.mismatches} of {report.tokens_checked} tokens are not stock's choice "
+            f"(worst gap {report.worst_gap_ulps:g} {report.unit}); first: {where}"
+        )
+    return f"wrong end of answer ({bad.end_reason}); {where}"
+
+
+def _rate_test(
+    report: ForcingReport,
+    calibration: Calibration,
+    policy: MarginPolicy,
+    delta: float,
+    evidence: dict[str, Any],
+) -> tuple[Status, str]:
+    """Non-inferiority of the near-tie rate; sizes are divided by the larger design effect."""
+    design = max(report.design_effect(), calibration.stock.design_effect)
+    candidate, stock = report.near_tie_rate(), calibration.stock.rate
+    low, high = _bounds(candidate, stock, design)
+    evidence["near_tie_rate"] = {
+        "candidate": candidate.value,
+        "candidate_wilson95": list(wilson(candidate)),
+        "stock": stock.value,
+        "difference_low95": low,
+        "difference_high95": high,
+        "delta": delta,
+        "design_effect": design,
+        "fresh_tokens": report.fresh_tokens,
+        "min_tokens": policy.min_tokens,
+        "method": "Newcombe difference of Wilson intervals, one-sided 95 % bounds",
+    }
+    rates = f"near-tie rate {candidate.value:.2%} against stock's {stock.value:.2%}"
+    enough = report.fresh_tokens >= policy.min_tokens
+    if enough and high < delta:
+        return "lossless", f"{rates}: at most {high:.2%} more"
+    if low > delta / 2:
+        return "not_lossless", f"{rates}: at least {low:.2%} more (delta {delta:.2%})"
+    if not enough:
+        return (
+            "inconclusive",
+            f"{report.fresh_tokens} distinct tokens, the near-tie rate needs {policy.min_tokens}",
+        )
+    return "inconclusive", f"{rates}: up to {high:.2%} more, delta is {delta:.2%}"
+
+
+def _bounds(candidate: Rate, stock: Rate, design: float) -> tuple[float, float]:
+    return difference_bounds(candidate.effective(design), stock.effective(design))
