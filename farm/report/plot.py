@@ -29,7 +29,7 @@ _STYLES: dict[Verdict, tuple[str, str]] = {
     Verdict.CHEATING: ("#CC79A7", "P"),
     Verdict.INCONCLUSIVE: ("#E69F00", "D"),
 }
-_NAME_CHARS = 27
+_NAME_CHARS, _INK = 27, "#333333"
 _OTHER = ("#0072B2", "v")
 _BAND, _HELDOUT_OFFSET = "#56B4E9", 0.24
 
@@ -73,7 +73,7 @@ def _row(axes: Axes, y: int, candidate: CandidateResult) -> None:
     if fresh is not None:
         text += f"\nheld-out {words.ratio(fresh)}"
     right = axes.get_yaxis_transform()
-    axes.text(1.015, y, text, transform=right, va="center", fontsize=8, color="#333333")
+    axes.text(1.015, y, text, transform=right, va="center", fontsize=8, color=_INK)
     colour = _STYLES.get(verdict, _OTHER)[0]
     axes.text(
         1.46,
@@ -87,30 +87,29 @@ def _row(axes: Axes, y: int, candidate: CandidateResult) -> None:
     )
 
 
-def _legend(axes: Axes, heldout: bool, band: str) -> None:
+def _legend(axes: Axes, heldout: bool, band: str, height_in: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    grey = {"color": "#333333", "linewidth": 1.5}
-    handles: list[Line2D | Patch] = [Line2D([], [], marker="o", label="search prompts", **grey)]
+    def line(label: str, face: str) -> Line2D:
+        return Line2D(
+            [], [], marker="o", color=_INK, linewidth=1.5, markerfacecolor=face, label=label
+        )
+
+    handles: list[Line2D | Patch] = [line("search prompts", _INK)]
     if heldout:
-        style = {**grey, "markerfacecolor": "white"}
-        handles.append(Line2D([], [], marker="o", label="fresh held-out prompts", **style))
+        handles.append(line("fresh held-out prompts", "white"))
     if band:
         handles.append(Patch(facecolor=_BAND, alpha=0.3, label=band))
     axes.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=(-0.01, 1.0 + 0.3 / _axes_height_in(axes)),
+        bbox_to_anchor=(-0.01, 1.0 + 0.3 / height_in),
         ncols=len(handles),
         frameon=False,
         fontsize=8.5,
         borderaxespad=0.0,
     )
-
-
-def _axes_height_in(axes: Axes) -> float:
-    return float(axes.get_position().height * axes.figure.get_figheight())
 
 
 def _draw(
@@ -138,7 +137,7 @@ def _draw(
         axes.axvspan(low, high, color=_BAND, alpha=0.3, linewidth=0, zorder=0)
         axes.axvline(high, color=_BAND, linewidth=1.2, zorder=1)
         band = f"A/A: stock against itself, floor {high:.3f}"
-    axes.axvline(1.0, color="#333333", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.axvline(1.0, color=_INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(
         range(rows), [fill(words.label(c), _NAME_CHARS) for c in candidates], fontsize=9
     )
@@ -152,7 +151,7 @@ def _draw(
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     figure.text(0.012, 1 - 0.24 / inches, heading, fontsize=11, weight="bold", va="center")
-    _legend(axes, any(c.heldout_to_stock for c in candidates), band)
+    _legend(axes, any(c.heldout_to_stock for c in candidates), band, inches - _FRAME_IN)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DPI, format="png")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farm.report.words import label, promoted_candidate
 from farm.results import CampaignReport, CandidateResult, RatioInterval
 from farm.verdicts import Verdict
 
 _TAG_LIMIT = 5000
+# The UI prints every digit of a float; verdict.json keeps full precision.
+_DECIMALS = 4
 _BROKEN = {Verdict.CRASHED, Verdict.TIMEOUT, Verdict.INVALID_ENVIRONMENT}
 
 
@@ -27,11 +30,20 @@ def interval_metrics(name: str, interval: RatioInterval | None) -> dict[str, flo
     """`name`, `name_low`, `name_high`; nothing where nothing was measured."""
     if interval is None:
         return {}
-    return {name: interval.ratio, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    values = {name: interval.ratio, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return {key: round(value, _DECIMALS) for key, value in values.items()}
 
 
 def _known(values: dict[str, float | int | None]) -> dict[str, float]:
-    return {key: float(value) for key, value in values.items() if value is not None}
+    return {
+        key: round(float(value), _DECIMALS) for key, value in values.items() if value is not None
+    }
+
+
+def _intervals(**intervals: RatioInterval | None) -> dict[str, str]:
+    return {
+        f"{k}_95": f"[{i.low:.3f}, {i.high:.3f}]" for k, i in intervals.items() if i is not None
+    }
 
 
 def _baselines(**intervals: RatioInterval | None) -> dict[str, str]:
@@ -67,7 +79,7 @@ def project_candidate(campaign_id: str, result: CandidateResult) -> Projection:
         )
     return Projection(
         unit=f"{campaign_id}/{result.candidate_id}",
-        name=result.mechanism,
+        name=label(result),
         metrics=metrics,
         params={
             "candidate_id": result.candidate_id,
@@ -83,12 +95,20 @@ def project_candidate(campaign_id: str, result: CandidateResult) -> Projection:
             "verdict": result.decision.verdict.value,
             "reason": result.decision.reason[:_TAG_LIMIT],
             "mlflow.note.content": f"{result.hypothesis}\n\n{result.decision.reason}".strip(),
+            **_intervals(stock=result.to_stock, ar=result.to_ar, heldout=result.heldout_to_stock),
             **_baselines(
                 stock=result.to_stock, ar=result.to_ar, heldout_stock=result.heldout_to_stock
             ),
         },
         failed=result.decision.verdict in _BROKEN,
     )
+
+
+def _outcome(report: CampaignReport) -> str:
+    if not report.promoted:
+        return "nothing promoted"
+    found = promoted_candidate(report)
+    return f"promoted {found.mechanism if found else report.promoted}"
 
 
 def project_campaign(report: CampaignReport) -> Projection:
@@ -116,9 +136,10 @@ def project_campaign(report: CampaignReport) -> Projection:
         params={"setting": report.setting, "stock_tree": report.stock_tree},
         tags={
             "specfarm.kind": "campaign",
-            "verdict": f"promoted {report.promoted}" if report.promoted else "nothing promoted",
+            "verdict": _outcome(report),
             "started_utc": report.started_utc,
             "mlflow.note.content": "\n\n".join(report.notes),
+            **_intervals(stock=report.final_to_stock, ar=report.final_to_ar),
             **_baselines(
                 stock=report.final_to_stock,
                 ar=report.final_to_ar,

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -62,11 +62,13 @@ class Tracker:
         self._campaign_run = cast(str, run.info.run_id)
         return self._campaign_run
 
-    def log_candidate(self, result: CandidateResult, bench_json: Path | None = None) -> str:
+    def log_candidate(
+        self, result: CandidateResult, bench: Path | Mapping[str, Any] | None = None
+    ) -> str:
         """Shows one verdict of the current campaign.
 
         Args:
-            bench_json: the client-side benchmark's result file, kept as `bench.json`.
+            bench: the client-side benchmark's result (its file or its JSON), kept as `bench.json`.
 
         Returns:
             the MLflow run id.
@@ -82,8 +84,10 @@ class Tracker:
         projection = project_candidate(self._campaign_id, result)
         run_id = self._write(projection, {_PARENT: self._campaign_run})
         texts = {"patch.diff": result.patch, "verdict.json": _json(asdict(result))}
-        if bench_json is not None and bench_json.is_file():
-            texts["bench.json"] = bench_json.read_text()
+        if isinstance(bench, Path):
+            texts["bench.json"] = bench.read_text()
+        elif bench is not None:
+            texts["bench.json"] = _json(bench)
         self._artifacts(run_id, texts, lambda png: plot_candidates((result,), png))
         self._client.set_terminated(run_id, "FAILED" if projection.failed else "FINISHED")
         return run_id
@@ -166,7 +170,7 @@ class Tracker:
             self._client.log_artifacts(run_id, os.fspath(folder))
 
 
-def _json(data: dict[str, Any]) -> str:
+def _json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2, default=str) + "\n"
 
 

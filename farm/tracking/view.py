@@ -12,20 +12,21 @@ import json
 
 VIEW_KEY = "specfarm"
 
-COLUMNS = (
-    "tags.`verdict`",
-    "metrics.`ratio_to_stock`",
-    "metrics.`ratio_to_stock_low`",
-    "metrics.`ratio_to_stock_high`",
-    "metrics.`heldout_ratio_to_stock_low`",
-    "metrics.`ratio_to_ar`",
-    "metrics.`tau`",
-    "metrics.`mismatches`",
-    "metrics.`near_ties`",
-    "metrics.`tokens_checked`",
-    "params.`component`",
-    "tags.`baseline_stock`",
-)
+# Column -> width in pixels, in the order shown.
+COLUMNS = {
+    "tags.`verdict`": 112,
+    "metrics.`ratio_to_stock`": 112,
+    "tags.`stock_95`": 128,
+    "tags.`heldout_95`": 128,
+    "metrics.`ratio_to_ar`": 95,
+    "tags.`ar_95`": 128,
+    "metrics.`tau`": 70,
+    "metrics.`mismatches`": 100,
+    "metrics.`near_ties`": 85,
+    "metrics.`tokens_checked`": 120,
+    "params.`component`": 100,
+    "tags.`baseline_stock`": 165,
+}
 
 _NOTE = """\
 **{setting}**: one run a campaign, one nested run a candidate.
@@ -35,7 +36,8 @@ _NOTE = """\
 - `ratio_to_stock`, `ratio_to_ar`: speed ratios with 95 % bounds (`_low`, `_high`); the tags
   `baseline_stock` and `baseline_ar` name what they are ratios to. On a campaign's own row: the
   promoted engine's.
-- `heldout_*`: the same on fresh held-out prompts with fresh launches.
+- `stock_95`, `ar_95`, `heldout_95`: the same intervals as text, for the table.
+- `heldout_*`: ratios on fresh held-out prompts with fresh launches.
 - `tau`: output tokens a verify step, bonus token included; ratio = `tau_ratio` x `step_ratio`.
 - `mismatches`, `near_ties`, `tokens_checked`: token forcing on the stock target;
   `fp32_exact_mismatches`: the FP32 twin, where none is allowed.
@@ -46,7 +48,8 @@ The ledger is the truth; this store is a projection of it and can be written aga
 
 def view_path(experiment_id: str) -> str:
     """The UI route of the saved view; put it after the server's address."""
-    return f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW_KEY}"
+    query = f"workflowType=machine_learning&viewStateShareKey={VIEW_KEY}"
+    return f"#/experiments/{experiment_id}/runs?{query}"
 
 
 def shared_view() -> str:
@@ -55,6 +58,7 @@ def shared_view() -> str:
         {
             "selectedColumns": list(COLUMNS),
             "columnOrder": list(COLUMNS),
+            "columnWidths": COLUMNS,
             "orderByKey": "metrics.`ratio_to_stock`",
             "orderByAsc": False,
             "runListHidden": False,
