@@ -1,0 +1,31 @@
+"""Errors of the engine: each names the field or file and says what would be right."""
+
+from __future__ import annotations
+
+
+class NativeEngineError(Exception):
+    """Base of the engine's own errors."""
+
+
+class ConfigError(NativeEngineError):
+    """config.json, engine.toml or the command line asks for something unknown or unsupported."""
+
+
+class WeightsError(NativeEngineError):
+    """A checkpoint lacks a tensor, or one has another shape than config.json says."""
+
+
+class BadRequest(NativeEngineError):
+    """A request that cannot be served; `field` names the offending part (HTTP 400)."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+
+
+class QueueFull(NativeEngineError):
+    """The waiting queue is at its limit (HTTP 503); retry later."""
+
+
+class NotFinite(NativeEngineError):
+    """A row of logits has no finite maximum: no token may be chosen from it."""

@@ -1,0 +1,46 @@
+// Which row tiles and k blocks a thread block works on, and where its shared memory lies.
+// None of it depends on M, so a row's sum has one order whatever the batch.
+#pragma once
+#include "async_copy.cuh"
+#include "skinny_params.cuh"
+
+namespace specfarm {
+
+struct WorkRange {
+  int rank;                  // of this block in its cluster
+  int tile_first, tile_end;  // row tiles of the cluster
+  int k_first, k_end;        // k blocks of this block
+  int steps;                 // stages a pass over the k range takes
+  int passes;                // passes over the row tiles, row_warps at a time
+
+  __device__ __forceinline__ explicit WorkRange(const SkinnyParams& p) {
+    rank = p.cluster > 1 ? static_cast<int>(cluster_rank()) : 0;
+    const int group = blockIdx.x / p.cluster;
+    tile_first = static_cast<int>(static_cast<int64_t>(p.tiles) * group / p.groups);
+    tile_end = static_cast<int>(static_cast<int64_t>(p.tiles) * (group + 1) / p.groups);
+    k_first = p.kblocks * rank / p.cluster;
+    k_end = p.kblocks * (rank + 1) / p.cluster;
+    const int per_step = p.split * p.unroll;
+    steps = (k_end - k_first + per_step - 1) / per_step;
+    passes = (tile_end - tile_first + p.row_warps - 1) / p.row_warps;
+  }
+};
+
+// [stages] activations, [stages] weights, [consumers] exponent planes, barriers.
+struct SharedLayout {
+  uint32_t x_bytes, w_bytes;  // one stage
+  uint32_t w_offset, plane_offset, barrier_offset, total;
+
+  __host__ __device__ SharedLayout(const SkinnyParams& p, int block_bytes, int token_tiles,
+                                   bool planes) {
+    const int per_step = p.split * p.unroll;
+    x_bytes = static_cast<uint32_t>(per_step * token_tiles * 8 * 128);
+    w_bytes = static_cast<uint32_t>(per_step * p.row_warps * block_bytes);
+    w_offset = x_bytes * p.stages;
+    plane_offset = w_offset + w_bytes * p.stages;
+    barrier_offset = plane_offset + (planes ? p.row_warps * p.split * kScratchBytes : 0);
+    total = barrier_offset + 16 * p.stages;
+  }
+};
+
+}  // namespace specfarm

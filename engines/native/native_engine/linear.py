@@ -1,0 +1,65 @@
+"""Linear backends: how a `[out, in]` weight is laid out and multiplied. Add one: a class, a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from native_engine.tables import unknown_name
+
+
+class Linear(Protocol):
+    """A matrix ready to multiply. `x` is `[rows, in]`; results are `[rows, out]` of x's dtype."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """`x @ W.T + residual`; neither argument is changed."""
+        ...
+
+
+class PlainLinear:
+    """F.linear on the weight as loaded."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        return F.linear(x, self.weight).add_(residual)
+
+
+class PackedLinear:
+    """oneDNN on a weight re-ordered once; the residual is added in the same kernel, in FP32."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+        self._linear = torch.ops.mkldnn._linear_pointwise.default
+        self._binary = torch.ops.mkldnn._linear_pointwise.binary
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y: Tensor = self._linear(x, self.weight, None, "none", [], "")
+        return y
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        y: Tensor = self._binary(x, residual, self.weight, None, "add")
+        return y
+
+
+LINEAR_BACKENDS: dict[str, Callable[[Tensor], Linear]] = {
+    "plain": PlainLinear,
+    "packed": PackedLinear,
+}
+
+
+def linear_backend(name: str) -> Callable[[Tensor], Linear]:
+    """Backend by its name in engine.toml; ConfigError names the nearest."""
+    if name not in LINEAR_BACKENDS:
+        raise unknown_name("engine.toml [linear]", name, LINEAR_BACKENDS)
+    return LINEAR_BACKENDS[name]

@@ -1,0 +1,58 @@
+"""What of the logits leaves the engine: log-probabilities and raw top-k, in SGLang's shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Scored = tuple[float | None, int, None]
+RawScored = tuple[float, int]
+
+
+@dataclass
+class Recorder:
+    """Collects one entry per row of logits. `top` and `raw_top` are how many candidates a row.
+
+    `tokens`: [logprob, id, null] of the token that follows; `tops`: the likeliest candidates;
+    `raw_tops`: [logit, id] as the engine computed them; `raw_tokens`: that token's own logit."""
+
+    top: int
+    raw_top: int
+    tokens: list[Scored] = field(default_factory=list)
+    tops: list[list[Scored] | None] = field(default_factory=list)
+    raw_tops: list[list[RawScored] | None] = field(default_factory=list)
+    raw_tokens: list[RawScored | None] = field(default_factory=list)
+
+    def open(self, first_id: int) -> None:
+        """The first input token asked for has no prediction: null entries, as SGLang gives."""
+        self.tokens.append((None, first_id, None))
+        self.tops.append(None)
+        self.raw_tops.append(None)
+        self.raw_tokens.append(None)
+
+    def add(self, logits: Tensor, followers: Sequence[int]) -> None:
+        """`logits` `[rows, vocab]`; `followers`, the token after each row."""
+        values = logits.float()
+        scores = values - values.logsumexp(dim=-1, keepdim=True)
+        at = torch.tensor(followers)[:, None]
+        for token, score in zip(followers, scores.gather(1, at)[:, 0].tolist(), strict=True):
+            self.tokens.append((score, token, None))
+        if self.top:
+            for row, ids in zip(*_top(scores, self.top), strict=True):
+                self.tops.append([(s, i, None) for s, i in zip(row, ids, strict=True)])
+        if self.raw_top:
+            for row, ids in zip(*_top(values, self.raw_top), strict=True):
+                self.raw_tops.append(list(zip(row, ids, strict=True)))
+            own = values.gather(1, at)[:, 0].tolist()
+            self.raw_tokens.extend(zip(own, followers, strict=True))
+
+
+def _top(values: Tensor, count: int) -> tuple[list[list[float]], list[list[int]]]:
+    """The `count` largest of each row, the lowest id first at ties (topk alone promises no order)."""
+    spare = min(count + 16, values.shape[-1])
+    ids = values.topk(spare, dim=-1).indices.sort(dim=-1).values
+    best, order = values.gather(1, ids).sort(dim=-1, descending=True, stable=True)
+    return best[:, :count].tolist(), ids.gather(1, order)[:, :count].tolist()
