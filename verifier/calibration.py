@@ -33,7 +33,9 @@ from verifier.report import ForcingReport
 LEAST_GAP: dict[Unit, float] = {"bf16_ulp": 2.0, "nats": 0.25}
 GREATEST_GAP: dict[Unit, float] = {"bf16_ulp": 8.0, "nats": 1.0}
 LEAST_DELTA = 0.01
-POWER = 0.95
+# Planned above the 95 % that an honest candidate is promised: estimating the design effects costs
+# up to two points (simulated in tests/verifier/test_judgement.py).
+POWER = 0.97
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from verifier.calibration import Calibration
 from verifier.policy import MarginPolicy
-from verifier.proportions import Rate, difference_bounds, wilson
+from verifier.proportions import difference_bounds, wilson
 from verifier.report import ForcingReport
 from verifier.request_checks import RequestProblem
 
@@ -110,10 +110,12 @@ def _rate_test(
     delta: float,
     evidence: dict[str, Any],
 ) -> tuple[Status, str]:
-    """Non-inferiority of the near-tie rate; sizes are divided by the larger design effect."""
-    design = max(report.design_effect(), calibration.stock.design_effect)
+    """Non-inferiority of the near-tie rate; each sample is divided by its own design effect."""
     candidate, stock = report.near_tie_rate(), calibration.stock.rate
-    low, high = _bounds(candidate, stock, design)
+    design = {"candidate": report.design_effect(), "stock": calibration.stock.design_effect}
+    low, high = difference_bounds(
+        candidate.effective(design["candidate"]), stock.effective(design["stock"])
+    )
     evidence["near_tie_rate"] = {
         "candidate": candidate.value,
         "candidate_wilson95": list(wilson(candidate)),
@@ -138,7 +140,3 @@ def _rate_test(
             f"{report.fresh_tokens} distinct tokens, the near-tie rate needs {policy.min_tokens}",
         )
     return "inconclusive", f"{rates}: up to {high:.2%} more, delta is {delta:.2%}"
-
-
-def _bounds(candidate: Rate, stock: Rate, design: float) -> tuple[float, float]:
-    return difference_bounds(candidate.effective(design), stock.effective(design))

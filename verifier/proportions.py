@@ -76,8 +76,10 @@ def design_effect(clusters: Sequence[Rate]) -> float:
 def detection_tokens(wrong_rate: float, confidence: float = 0.95) -> int:
     """Tokens to check so that at least one wrong one is met: (1 - wrong_rate)^n <= 1 - confidence.
 
-    2,995 for one wrong token in 1,000 at 95 %.
+    2,995 for one wrong token in 1,000 at 95 %; one where every token is wrong.
     """
+    if wrong_rate >= 1.0:
+        return 1
     return math.ceil(math.log(1 - confidence) / math.log1p(-wrong_rate))
 
 
