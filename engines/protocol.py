@@ -1,0 +1,59 @@
+"""What the farm needs to know of a kind of engine: where its stock source lies and how to start it.
+
+A driver is stateless. Adding an engine is one module with such a class and one line in
+`engines.registry`; `engines.conformance` is the suite it must pass.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from settings.schema import ArmName, Setting
+
+
+class EngineDriver(Protocol):
+    """Starts one kind of engine from a checked-out tree.
+
+    Attributes:
+        name: the registry's name for it (`setting.engine.name`).
+        setting_owned_keys: keys that belong to setting.toml and are refused in engine.toml.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def setting_owned_keys(self) -> frozenset[str]: ...
+
+    def stock_source(self) -> Path:
+        """The folder in this checkout that is imported as the stock tree."""
+        ...
+
+    def command(
+        self,
+        setting: Setting,
+        arm: ArmName,
+        tree: Path,
+        model_dir: Path,
+        host: str,
+        port: int,
+        tree_hash: str,
+    ) -> tuple[str, ...]:
+        """argv that serves `arm` from the checkout `tree` on host:port, in the foreground."""
+        ...
+
+    def environment(self, tree: Path, cache_dir: Path) -> dict[str, str]:
+        """Variables the engine needs beside the launcher's own (PYTHONPATH, compile caches)."""
+        ...
+
+
+def arm_args(setting: Setting, arm: ArmName) -> tuple[str, ...]:
+    """The launch arguments of an arm; `final` and `candidate` fall back to stock's, so that a
+    candidate is launched exactly as the baseline it is compared with."""
+    arms = setting.engine.arms
+    if arm in arms:
+        return arms[arm].args
+    if arm in ("final", "candidate") and "stock" in arms:
+        return arms["stock"].args
+    return ()

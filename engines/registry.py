@@ -1,0 +1,39 @@
+"""Names of engines and the drivers behind them; a driver's module is imported at first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from engines.errors import EngineError
+from engines.protocol import EngineDriver
+
+_DRIVERS: dict[str, str] = {
+    "native": "engines.native_driver:NativeDriver",
+    "transformers": "engines.reference_driver:TransformersDriver",
+}
+
+
+def engine_names() -> tuple[str, ...]:
+    """The registered names, sorted."""
+    return tuple(sorted(_DRIVERS))
+
+
+def register_engine(name: str, target: str) -> None:
+    """Add (or replace) an engine: `target` is `module:Class`, called without arguments."""
+    _DRIVERS[name] = target
+
+
+def engine_driver(name: str) -> EngineDriver:
+    """The driver of `engine.name`.
+
+    Raises:
+        EngineError: no such engine; the message lists the known names.
+    """
+    try:
+        module, attribute = _DRIVERS[name].split(":")
+    except KeyError:
+        raise EngineError(
+            f"engine.name = {name!r} is not known", f"Use one of: {', '.join(engine_names())}"
+        ) from None
+    return cast(EngineDriver, getattr(import_module(module), attribute)())
