@@ -13,7 +13,7 @@ from typing import Any
 
 from engines.answers import Answer, GenerationRequest
 from settings.schema import Setting
-from verifier.calibration import Calibration, calibrate, exact_policy, policy_for
+from verifier.calibration import POWER, Calibration, calibrate, exact_policy, policy_for
 from verifier.ending import StopRules
 from verifier.errors import CalibrationError
 from verifier.forced import Forcer, Position
@@ -60,6 +60,8 @@ class VerifierCore:
         rules: vocabulary size and stop ids of the target.
         calibration: None until `calibrate` has run (FP32 settings need none).
         detect_one_in: wrong tokens rarer than one in this many may go unseen (95 %).
+        delta, power: of the near-tie rate test, see `calibration.policy_for`; a wider delta needs
+            fewer tokens and lets more through.
         unit: `nats` where stock serves log-probabilities only.
 
     Engine failures leave as exceptions (an invalid environment); a candidate's never do.
@@ -73,6 +75,8 @@ class VerifierCore:
         *,
         calibration: Calibration | None = None,
         detect_one_in: int = 1000,
+        delta: float | None = None,
+        power: float = POWER,
         unit: Unit = "bf16_ulp",
     ) -> None:
         self.setting = setting
@@ -80,6 +84,8 @@ class VerifierCore:
         self.calibration = calibration
         self._launch = launch_stock
         self._detect_one_in = detect_one_in
+        self._delta = delta
+        self._power = power
         self._unit = unit
 
     @property
@@ -95,7 +101,13 @@ class VerifierCore:
             raise CalibrationError(
                 f"{self.setting.name} has no A/A calibration", "calibrate before verifying"
             )
-        return policy_for(self.setting, self.calibration, detect_one_in=self._detect_one_in)
+        return policy_for(
+            self.setting,
+            self.calibration,
+            detect_one_in=self._detect_one_in,
+            delta=self._delta,
+            power=self._power,
+        )
 
     def calibrate(
         self,

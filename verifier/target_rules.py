@@ -24,12 +24,12 @@ def stop_rules(folder: Path, setting: Setting) -> StopRules:
     vocab_size = config.get("vocab_size")
     if not isinstance(vocab_size, int):
         raise VerifierError(f"{folder / 'config.json'}: vocab_size is missing", "remake the folder")
-    generation = _read(folder / "generation_config.json")
-    eos = generation.get("eos_token_id", config.get("eos_token_id"))
-    found = [] if eos is None else eos if isinstance(eos, list) else [eos]
-    eos_ids = frozenset(int(i) for i in found) | frozenset(setting.decoding.stop_token_ids)
+    eos_ids = set(setting.decoding.stop_token_ids)
+    for source in (config, _read(folder / "generation_config.json")):
+        eos = source.get("eos_token_id")
+        eos_ids |= {i for i in (eos if isinstance(eos, list) else [eos]) if isinstance(i, int)}
 
-    return StopRules(vocab_size, eos_ids, _Detokenizer(folder / "tokenizer.json"))
+    return StopRules(vocab_size, frozenset(eos_ids), _Detokenizer(folder / "tokenizer.json"))
 
 
 class _Detokenizer:
