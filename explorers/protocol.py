@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from engines.knobs import KnobValue
 from settings.schema import Setting
 
 
@@ -17,7 +18,7 @@ class Change:
     """
 
     patch: str = ""
-    knobs: Mapping[str, object] = field(default_factory=dict)
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

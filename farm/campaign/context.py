@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engines.answers import GenerationRequest
+from engines.knobs import KnobValue
 from explorers.protocol import Explorer, Proposal
 from farm.campaign.observer import Observer
 from farm.campaign.options import SearchOptions
@@ -27,7 +28,7 @@ class Trees(Protocol):
 
     def commit_patch(self, base_commit: str, patch: str, message: str) -> TreeLike: ...
     def commit_knobs(
-        self, base_commit: str, knobs: Mapping[str, object], message: str
+        self, base: str, knobs: Mapping[str, KnobValue], message: str | None = None
     ) -> TreeLike: ...
     def diff(self, base: str, commit: str) -> str: ...
     def bundle(self, commit: str) -> bytes: ...

@@ -1,0 +1,60 @@
+"""The `specfarm` program: registers the commands, turns errors into exit codes.
+
+Exit codes: 0 ok, 1 a negative verdict, 2 a usage or environment error (with its remedy).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+import typer
+
+from farm.cli import engine_commands, inspection_commands, search_commands
+from settings.errors import SpecfarmError
+
+app = typer.Typer(
+    name="specfarm",
+    help="Find a faster inference engine for one deployment that commits exactly the tokens its "
+    "target would choose.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+search_commands.register(app)
+engine_commands.register(app)
+inspection_commands.register(app)
+
+
+def main() -> None:
+    """Entry point of `specfarm` and `python -m farm`."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line; returns its exit code, never raises for a user's mistake."""
+    try:
+        result = app(arguments, standalone_mode=False)
+    except SpecfarmError as error:
+        return _fail(str(error), "--json" in arguments)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return 2
+    except click.UsageError as error:
+        return _fail(f"{error.format_message()} (see specfarm --help)", "--json" in arguments)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        print("specfarm: stopped; a campaign goes on with: specfarm resume", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"event": "error", "message": message}))
+    print(f"specfarm: {message}", file=sys.stderr)
+    return 2

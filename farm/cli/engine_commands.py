@@ -1,0 +1,109 @@
+"""evaluate, verify, bench, serve, stop, ui: one engine at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from settings.errors import SpecfarmError
+
+SettingName = Annotated[str, typer.Argument(help="a folder name below settings/, or a path")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of text")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (evaluate, verify, bench, serve, stop, ui):
+        app.command()(command)
+
+
+def evaluate(
+    setting: SettingName,
+    patch: Annotated[Path | None, typer.Option(help="a unified diff on the stock tree")] = None,
+    tree: Annotated[Path | None, typer.Option(help="a folder: the whole candidate tree")] = None,
+    commit: Annotated[str | None, typer.Option(help="a commit of the tree store")] = None,
+    as_json: Json = False,
+) -> int:
+    """Take one candidate through the whole gate; exit code 1 unless it is accepted."""
+    from farm.cli.terminal import terminal
+    from farm.search.evaluate import evaluate_one
+
+    given = [
+        name
+        for name, value in (("--patch", patch), ("--tree", tree), ("--commit", commit))
+        if value
+    ]
+    if len(given) != 1:
+        what = "none was given" if not given else f"{' and '.join(given)} were given"
+        raise SpecfarmError(f"evaluate: {what}", "Give exactly one of --patch, --tree, --commit")
+    result = evaluate_one(setting, patch, tree, commit, terminal(as_json))
+    if as_json:
+        print(json.dumps({"event": "verdict", **asdict(result)}))
+    else:
+        print(f"{result.decision.verdict.value}: {result.decision.reason}")
+    return 0 if result.decision.verdict.value == "accepted" else 1
+
+
+def verify(
+    setting: SettingName,
+    outputs: Annotated[Path, typer.Option(help="JSON lines, see docs/losslessness.md")],
+    as_json: Json = False,
+) -> int:
+    """Token-force given outputs on the stock target; exit code 1 when they are not lossless."""
+    from verifier.verify_outputs import main as verify_main
+
+    arguments = [setting, "--outputs", str(outputs)] + (["--json"] if as_json else [])
+    return verify_main(arguments)
+
+
+def bench(
+    setting: SettingName,
+    arm: Annotated[str, typer.Argument(help="ar, stock or final")],
+    label: Annotated[str | None, typer.Option(help="default: ARM-1")] = None,
+    out: Annotated[Path | None, typer.Option(help="default: work/bench/LABEL.json")] = None,
+    gpu: Annotated[str, typer.Option(help="cpu or a GPU index")] = "cpu",
+) -> int:
+    """Launch an arm, warm it, time it over the setting's prompts."""
+    from farm.bench.cli import main as bench_main
+
+    arguments = [setting, label or f"{arm}-1", gpu] + (["--out", str(out)] if out else [])
+    return bench_main(arguments)
+
+
+def serve(
+    setting: SettingName,
+    arm: Annotated[str, typer.Argument(help="final, stock or ar")],
+    gpu: Annotated[str, typer.Option(help="cpu or a GPU index")] = "cpu",
+    port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 30000,
+) -> int:
+    """Serve an engine in the foreground (SGLang's and OpenAI's HTTP surface)."""
+    from engines.serve import main as serve_main
+
+    return serve_main([setting, arm, gpu, str(port)])
+
+
+def stop(port: Annotated[int, typer.Argument(help="the port `serve` was given")]) -> int:
+    """End the engine that serves on PORT, and only that one."""
+    from engines.stop import main as stop_main
+
+    return stop_main([str(port)])
+
+
+def ui(port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 5000) -> int:
+    """Open the MLflow views of all campaigns (Ctrl-C ends it)."""
+    from farm.tracking.store import store_uri, tracking_root
+
+    root = tracking_root()
+    root.mkdir(parents=True, exist_ok=True)
+    print(f"MLflow on http://127.0.0.1:{port} (about half a minute to start); Ctrl-C ends it")
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", store_uri(root)]
+    sys.stdout.flush()
+    os.execve(sys.executable, command, environment)

@@ -1,0 +1,1 @@
+"""A search as a user starts it: assemble, run, resume, export."""

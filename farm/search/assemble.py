@@ -1,0 +1,117 @@
+"""Gathers a campaign's inputs: stock tree, prompts, explorers, machine facts, ledger keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import transformers
+
+from engines.registry import engine_driver
+from engines.tree_store import Tree, TreeStore
+from explorers.memory_explorer import canary_proposals
+from explorers.registry import make_explorer
+from farm.campaign.context import CampaignContext
+from farm.campaign.jobs import Job, MeasureJob
+from farm.campaign.observer import Observer
+from farm.campaign.options import SearchOptions
+from farm.ledger import Campaign, Ledger, UnitKey
+from farm.promotion.harness import harness_hash
+from farm.promotion.machine import machine_facts
+from farm.search.bench_statistics import BenchStatistics
+from farm.search.prompts import prompt_supply
+from settings.loading import load_exact_twin, load_setting
+from settings.prompts import seed_commitment
+from settings.schema import Setting
+from settings.weights import ensure_target
+
+
+def import_stock(store: TreeStore, setting: Setting) -> Tree:
+    """The setting's stock engine as it stands in this checkout, in the tree store."""
+    driver = engine_driver(setting.engine.name)
+    return store.import_stock(driver.stock_source(), driver.name)
+
+
+def import_reference(store: TreeStore) -> Tree:
+    """transformers' own generate behind the same HTTP surface."""
+    return store.import_stock(engine_driver("transformers").stock_source(), "transformers")
+
+
+def assemble(
+    campaign: Campaign, ledger: Ledger, observer: Observer, store: TreeStore
+) -> CampaignContext:
+    """The context of a new or a resumed campaign.
+
+    The stock commit and the secret seed are fixed in the ledger the first time (the seed's hash is
+    its public commitment), so that a resumed campaign goes on with the same ones even when the
+    checkout has changed.
+    """
+    setting = load_setting(campaign.setting)
+    options = SearchOptions.from_json(campaign.options)
+    observer.message("preparing weights and prompts")
+    tokenizer_dir = ensure_target(setting, observer.message)
+    commit = str(ledger.note_once(campaign.id, "stock_commit", import_stock(store, setting).commit))
+    reference = str(
+        ledger.note_once(campaign.id, "reference_commit", import_reference(store).commit)
+    )
+    seed = str(ledger.note_once(campaign.id, "heldout_seed", secrets.token_hex(16)))
+    ledger.note_once(campaign.id, "heldout_seed_sha256", seed_commitment(seed))
+    twin = load_exact_twin(campaign.setting)
+    return CampaignContext(
+        campaign_id=campaign.id,
+        setting=setting,
+        exact_setting=None if twin is None else twin.name,
+        options=options,
+        stock=store.tree(commit),
+        reference=store.tree(reference),
+        reference_name=f"transformers-{transformers.__version__}",
+        trees=store,
+        statistics=BenchStatistics(setting.measurement.estimator),
+        prompts=prompt_supply(setting, tokenizer_dir, seed),
+        explorers=[make_explorer(name) for name in options.explorers],
+        canaries=canary_proposals(),
+        observer=observer,
+        seed=int(hashlib.sha256(campaign.id.encode()).hexdigest()[:8], 16),
+        started=campaign.created,
+        machine=machine_facts(),
+        has_compiler=shutil.which("g++") is not None,
+    )
+
+
+def unit_keys(ctx: CampaignContext) -> Callable[[Job], UnitKey]:
+    """How this campaign's jobs map to ledger units."""
+    environment = _digest({"torch": torch.__version__, "transformers": transformers.__version__})
+    harness = harness_hash()
+    machine = _digest(dict(ctx.machine))
+
+    def key_of(job: Job) -> UnitKey:
+        if isinstance(job, MeasureJob):
+            tree = next(arm.tree_hash for arm in job.arms if arm.label == job.subject)
+            prompts = [*job.requests, *job.exact_requests]
+        else:
+            tree, prompts = job.stock_tree, []
+        phase, _, subject = job.unit.partition(":")
+        return UnitKey(
+            campaign=ctx.campaign_id,
+            setting=ctx.setting.name,
+            stock_tree=ctx.stock.tree_hash,
+            tree=tree,
+            environment=environment,
+            harness=harness,
+            hardware=machine,
+            phase=phase,
+            prompt_set=_digest([asdict(prompt) for prompt in prompts]),
+            subject=subject,
+        )
+
+    return key_of
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""Runs a campaign from start (or from where it was killed) to the exported engine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from engines.process_registry import ProcessRegistry
+from engines.tree_store import TreeStore
+from farm.campaign.flow import CampaignEnd, campaign
+from farm.campaign.observer import Observer
+from farm.campaign.options import SearchOptions
+from farm.campaign.scheduler import Scheduler, UnitStore
+from farm.campaign.workers import Workers
+from farm.ledger import Campaign, Ledger
+from farm.results import CampaignReport
+from farm.search.assemble import assemble, unit_keys
+from farm.search.finish import export_winner
+from farm.workers.codec import decode_outcome, encode_outcome
+from settings.errors import SpecfarmError
+from settings.paths import work_dir
+from settings.schema import Setting
+
+MakeWorkers = Callable[[Setting, int], Workers]
+
+
+def open_ledger() -> Ledger:
+    """The data folder's ledger."""
+    return Ledger(work_dir() / "ledger.sqlite")
+
+
+def new_campaign(ledger: Ledger, setting: Setting, options: SearchOptions) -> Campaign:
+    """A row for a new campaign; its id is the UTC time and four random hex digits."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    campaign_id = f"{stamp}-{secrets.token_hex(2)}"
+    return ledger.create_campaign(campaign_id, setting.name, options.to_json())
+
+
+def claim(ledger: Ledger, campaign_row: Campaign) -> None:
+    """Makes this process the campaign's owner.
+
+    Raises:
+        SpecfarmError: another live process runs it.
+    """
+    owner = campaign_row.owner_pid
+    if campaign_row.status == "running" and owner not in (None, os.getpid()):
+        with suppress(psutil.Error):
+            process = psutil.Process(owner)
+            if process.create_time() <= campaign_row.updated and process.is_running():
+                raise SpecfarmError(
+                    f"campaign {campaign_row.id} is being run by process {owner}",
+                    "Wait for it, or end that process first",
+                )
+    ledger.set_status(campaign_row.id, "running")
+
+
+def run_campaign(
+    ledger: Ledger, row: Campaign, observer: Observer, make_workers: MakeWorkers
+) -> CampaignReport:
+    """Runs (or goes on with) a campaign; finished units come from the ledger.
+
+    Returns the final report, its winner (if any) exported to `work/final/<setting>`.
+    """
+    for leftover in ProcessRegistry().reap_leftovers():
+        observer.message(f"ended a leftover of a killed run: {leftover}")
+    store = TreeStore()
+    ctx = assemble(row, ledger, observer, store)
+    workers = make_workers(ctx.setting, ctx.options.workers)
+    try:
+        units = UnitStore(ledger, unit_keys(ctx), encode_outcome, decode_outcome)
+        end: CampaignEnd = Scheduler(campaign(ctx), workers, units).run()
+    except BaseException:
+        ledger.set_status(row.id, "stopped")
+        raise
+    finally:
+        close = getattr(workers, "close", None)
+        if close is not None:
+            close()
+    report = export_winner(ledger, ctx, store, end)
+    observer.report(report)
+    ledger.set_status(row.id, "finished", report.to_json())
+    return report

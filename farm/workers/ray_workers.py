@@ -1,0 +1,141 @@
+"""`Workers` on Ray: one EngineWorker actor a device, one Verifier. Both are restarted when killed;
+a job in flight on a killed actor is submitted once more (units are idempotent), then given up as a
+broken environment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from typing import Any
+
+import ray
+
+from farm.campaign.jobs import Job, MeasureJob, MeasureOutcome, Outcome, VerifyOutcome
+from settings.errors import SpecfarmError
+from settings.hardware import hardware
+from settings.schema import Setting
+
+_TRIES = 2
+_SCHEDULING_TIMEOUT_S = 120.0
+
+
+class EngineWorker:
+    """Owns one whole device of the setting's type (or the CPU) and measures on it."""
+
+    def ready(self) -> bool:
+        return True
+
+    def measure(self, job: MeasureJob) -> MeasureOutcome:
+        from farm.workers.measure import run_measure_job
+
+        return run_measure_job(job)
+
+
+class Verifier:
+    """Decides what is lossless. Its stock engines do the forcing; candidates never do."""
+
+    def __init__(self) -> None:
+        from farm.workers.verify import VerifyService
+
+        self._service = VerifyService()
+
+    def ready(self) -> bool:
+        return True
+
+    def verify(self, job: Any) -> VerifyOutcome:
+        return self._service.run(job)
+
+    def close(self) -> None:
+        self._service.close()
+
+
+_RESTARTED = {"max_restarts": -1, "max_concurrency": 1}
+
+
+class RayWorkers:
+    """Submits jobs to idle actors and waits for them.
+
+    Raises:
+        SpecfarmError: the cluster has no device of the setting's type (names the resource).
+    """
+
+    def __init__(self, setting: Setting, count: int) -> None:
+        device = hardware(setting.hardware.gpu)
+        options: dict[str, Any] = {"num_cpus": 1}
+        if device.is_gpu:
+            options |= {"num_gpus": 1, "accelerator_type": device.ray_accelerator}
+        self._count = count if device.is_gpu else 1
+        self._engines = [
+            ray.remote(**_RESTARTED, **options)(EngineWorker).remote() for _ in range(self._count)
+        ]
+        self._verifier = ray.remote(**_RESTARTED, num_cpus=0)(Verifier).remote()
+        self._wait_until_ready(device.ray_accelerator)
+        self._idle = deque(self._engines)
+        self._queue: deque[MeasureJob] = deque()
+        self._flight: dict[Any, tuple[Job, Any, int]] = {}
+
+    def _wait_until_ready(self, accelerator: str | None) -> None:
+        actors = [*self._engines, self._verifier]
+        ready, missing = ray.wait(
+            [actor.ready.remote() for actor in actors],
+            num_returns=len(actors),
+            timeout=_SCHEDULING_TIMEOUT_S,
+        )
+        ray.get(ready)
+        if missing:
+            resource = f"accelerator_type:{accelerator}" if accelerator else "1 CPU"
+            raise SpecfarmError(
+                f"the Ray cluster did not give {len(missing)} of {len(actors)} actors within "
+                f"{_SCHEDULING_TIMEOUT_S:.0f} s (needed for each: {resource})",
+                "Add such a node, or lower --workers",
+            )
+
+    @property
+    def capacity(self) -> int:
+        return self._count
+
+    def submit(self, job: Job) -> None:
+        if isinstance(job, MeasureJob):
+            self._queue.append(job)
+            self._dispatch()
+        else:
+            self._flight[self._verifier.verify.remote(job)] = (job, None, 1)
+
+    def _dispatch(self) -> None:
+        while self._queue and self._idle:
+            job, worker = self._queue.popleft(), self._idle.popleft()
+            self._flight[worker.measure.remote(job)] = (job, worker, 1)
+
+    def wait(self) -> tuple[Job, Outcome]:
+        while True:
+            done, _ = ray.wait(list(self._flight), num_returns=1)
+            job, worker, tries = self._flight.pop(done[0])
+            try:
+                outcome: Outcome = ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                if tries < _TRIES:
+                    self._again(job, worker, tries + 1)
+                    continue
+                outcome = _broken(job, error)
+            if worker is not None:
+                self._idle.append(worker)
+                self._dispatch()
+            return job, outcome
+
+    def _again(self, job: Job, worker: Any, tries: int) -> None:
+        handle = self._verifier.verify if worker is None else worker.measure
+        self._flight[handle.remote(job)] = (job, worker, tries)
+
+    def close(self) -> None:
+        """Ends the actors; their engines end with them."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self._verifier.close.remote(), timeout=30)
+        for actor in [*self._engines, self._verifier]:
+            ray.kill(actor)
+
+
+def _broken(job: Job, error: Exception) -> Outcome:
+    text = f"worker died twice on {job.unit}: {str(error).splitlines()[0]}"
+    if isinstance(job, MeasureJob):
+        return MeasureOutcome("invalid_environment", error=text)
+    return VerifyOutcome("invalid_environment", text)
