@@ -32,7 +32,7 @@ class MeasurementPlan:
     mode: Literal["slices", "abba", "launches"] = "slices"
     prompts: int = ENOUGH_PROMPTS
     repeats: int = 1
-    slice_s: tuple[float, float] = (0.15, 0.4)
+    slice_s: tuple[float, float] = (0.1, 0.2)
     seed: int = 0
     budget_s: float | None = None
     fewest_prompts: int = FEWEST_PROMPTS

@@ -41,7 +41,7 @@ class Noise:
     resume_s: float = 0.001
 
 
-QUIET = Noise()
+QUIET = Noise(jitter=0.05, busy_factor=1.6, busy_s=0.1, idle_s=0.6)
 NOISY = Noise(drift_sd=0.2, busy_factor=2.5, busy_s=0.35, idle_s=0.35, jitter=0.04)
 STILL = Noise(drift_sd=0.0, jitter=0.0, client_s=0.0, resume_s=0.0)
 
@@ -129,7 +129,7 @@ def simulate(
     tokens: int = 64,
     launches: int = 1,
     mode: str = "slices",
-    slice_s: tuple[float, float] = (0.15, 0.4),
+    slice_s: tuple[float, float] = (0.1, 0.2),
     seed: int = 0,
 ) -> Simulation:
     """Arms `candidate` and `stock` on `prompts` prompts. The steps of a prompt are the same in
