@@ -162,21 +162,28 @@ def simulate(
                         tuple(range(work.counts[-1])),
                         "length",
                         work.sent,
-                        tuple(zip(np.maximum.accumulate(work.times).tolist(), work.counts,
-                                  strict=True)),
+                        tuple(
+                            zip(
+                                np.maximum.accumulate(work.times).tolist(), work.counts, strict=True
+                            )
+                        ),
                     )
                     runs.append(
-                        run_from_answer(answer, arm=label, request=prompt, repeat=repeat,
-                                        launch=launch, spans=spans[label])
+                        run_from_answer(
+                            answer,
+                            arm=label,
+                            request=prompt,
+                            repeat=repeat,
+                            launch=launch,
+                            spans=spans[label],
+                        )
                     )
     trees = {label: f"{label}-tree" for label in arms}
     recording = Recording(mode, requests, tuple(runs), trees, seed, machine.now)
     return Simulation(recording, _truth(script, prompts))
 
 
-def _steps(
-    arm: SimulatedArm, tokens: int, rng: np.random.Generator
-) -> list[tuple[float, int]]:
+def _steps(arm: SimulatedArm, tokens: int, rng: np.random.Generator) -> list[tuple[float, int]]:
     """(still seconds, tokens committed so far) of each step; the first is the prefill's token."""
     out, count = [(arm.step_s, 1)], 1
     while count < tokens:
@@ -192,9 +199,7 @@ def _truth(script: dict[tuple[str, int], list[tuple[float, int]]], prompts: int)
         steps = script[label, prompt]
         return math.log((steps[-1][1] - 1) / sum(cost for cost, _ in steps[1:]))
 
-    return float(
-        np.mean([log_rate("candidate", p) - log_rate("stock", p) for p in range(prompts)])
-    )
+    return float(np.mean([log_rate("candidate", p) - log_rate("stock", p) for p in range(prompts)]))
 
 
 class _Pending:
