@@ -157,5 +157,5 @@ def _refuse_variants(raw: Mapping[str, Any]) -> None:
     for key, bad in unsupported.items():
         if bad:
             raise ConfigError(
-                f"config.json {key}: this engine computes Llama with SiLU, default RoPE and no biases"
+                f"config.json {key}: only Llama with SiLU, default RoPE, no biases is computed"
             )

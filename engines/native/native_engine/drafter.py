@@ -1,4 +1,4 @@
-"""What a drafter is, and which there are. Add one: a module with a class and options, a line here."""
+"""What a drafter is, and which there are. Add one: a module with class and options, a line here."""
 
 from __future__ import annotations
 

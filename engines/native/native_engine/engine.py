@@ -42,8 +42,8 @@ class Engine:
         emit: Callable[[list[int]], None] = lambda tokens: None,
         proceed: Callable[[], bool] = lambda: True,
     ) -> GenerateResult:
-        """Generate; `emit` gets each step's new tokens. `proceed` is asked before every step: once
-        it says no, the result's finish reason is abort.
+        """Generate; `emit` gets each step's new tokens but the last step's, which come with the
+        result. `proceed` is asked before every step: once it says no, the finish reason is abort.
 
         Raises NotFinite when the target's logits are not finite."""
         result = GenerateResult()
@@ -121,7 +121,8 @@ class Engine:
                 result.finish = {"type": "length", "length": request.max_new_tokens}
             if result.finish is not None:
                 break
-        emit(kept)
+        if result.finish is None:
+            emit(kept)
         return len(kept)
 
     def _stop_text(self, request: GenerateRequest, output_ids: list[int]) -> str | None:

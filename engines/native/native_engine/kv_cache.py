@@ -9,7 +9,7 @@ from native_engine.config import ModelConfig
 
 
 class KVCache:
-    """`[layers, 1, 2 * kv_heads, capacity, head_dim]`, keys before values; `length` tokens valid."""
+    """`[layers, 1, 2 * kv_heads, capacity, head_dim]`, keys before values; `length` valid."""
 
     def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype) -> None:
         self.kv_heads = config.kv_heads
@@ -18,7 +18,9 @@ class KVCache:
         shape = (config.layers, 1, 2 * config.kv_heads, capacity, config.head_dim)
         self.data = torch.zeros(shape, dtype=dtype)
 
-    def extend(self, rows: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def extend(
+        self, rows: int
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Make room for `rows` tokens; per-layer views (keys, values, slot).
 
         keys, values: `[1, kv_heads, length + rows, head_dim]`; slot, where the new rows go:

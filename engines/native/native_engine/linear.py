@@ -1,4 +1,4 @@
-"""Linear backends: how a `[out, in]` weight is laid out and multiplied. Add one: a class, a line."""
+"""Linear backends: how a `[out, in]` weight is kept and multiplied. Add one: a class, a line."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ class Llama:
         self, config: ModelConfig, weights: Weights, engine: EngineConfig, max_tokens: int
     ) -> None:
         dtype = weights.embedding.dtype
-        pack = linear_backend(
-            engine.linear.bf16 if dtype == torch.bfloat16 else engine.linear.fp32
-        )
+        pack = linear_backend(engine.linear.bf16 if dtype == torch.bfloat16 else engine.linear.fp32)
         self.config = config
         self.dtype = dtype
         self.embedding = weights.embedding

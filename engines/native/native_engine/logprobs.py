@@ -51,7 +51,7 @@ class Recorder:
 
 
 def _top(values: Tensor, count: int) -> tuple[list[list[float]], list[list[int]]]:
-    """The `count` largest of each row, the lowest id first at ties (topk alone promises no order)."""
+    """The `count` largest of each row, lowest id first at ties (topk promises no order)."""
     spare = min(count + 16, values.shape[-1])
     ids = values.topk(spare, dim=-1).indices.sort(dim=-1).values
     best, order = values.gather(1, ids).sort(dim=-1, descending=True, stable=True)

@@ -34,7 +34,7 @@ def read_table(kind: type[T], table: Mapping[str, Any], where: str) -> T:
         if key not in known:
             raise unknown_name(where, key, known)
         default = getattr(defaults, key)
-        if is_dataclass(default):
+        if is_dataclass(default) and not isinstance(default, type):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{where} {key}: a table is needed")
             values[key] = read_table(type(default), value, f"{where} [{key}]")

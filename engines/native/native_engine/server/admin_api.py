@@ -1,0 +1,109 @@
+"""/health, /health_generate, /server_info, /flush_cache, /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from native_engine.decode import PhaseTimes
+from native_engine.requests import GenerateRequest
+from native_engine.server.calls import results, submit
+from native_engine.server.metrics import prometheus_text
+from native_engine.server.state import Counters, ServerState
+
+STALLED_S = 30.0
+HEALTH_DEADLINE_S = 20.0
+
+
+def add_admin_api(app: FastAPI, state: ServerState) -> None:
+    """Route what launchers and monitors ask for."""
+    scheduler = state.scheduler
+
+    @app.get("/health")
+    async def health() -> Response:
+        return Response(status_code=200 if scheduler.alive else 503)
+
+    @app.get("/health_generate")
+    async def health_generate(http: Request) -> Response:
+        """Generate one token; while others are served, recent progress is proof enough."""
+        if any(scheduler.load):
+            stalled = time.monotonic() - scheduler.last_progress > STALLED_S
+            return Response(status_code=503 if stalled or not scheduler.alive else 200)
+        calls = submit(state, (GenerateRequest(f"health-{uuid.uuid4().hex}", (0,), 1),))
+        try:
+            await asyncio.wait_for(results(calls, http), HEALTH_DEADLINE_S)
+        except TimeoutError:
+            return Response(status_code=503)
+        return Response(status_code=200)
+
+    @app.get("/server_info")
+    @app.get("/get_server_info")
+    async def server_info() -> JSONResponse:
+        return JSONResponse(describe(state))
+
+    @app.api_route("/flush_cache", methods=["GET", "POST"])
+    async def flush_cache() -> Response:
+        """No state crosses requests, so this only resets the counters; 400 while requests run."""
+        if any(scheduler.load):
+            return PlainTextResponse("requests are running; flush when idle", status_code=400)
+        state.counters = Counters()
+        scheduler.engine.decoder.times = PhaseTimes()
+        return PlainTextResponse("Cache flushed.")
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return PlainTextResponse(
+            prometheus_text(state), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+
+def describe(state: ServerState) -> dict[str, Any]:
+    """What is served, how, and where the time went since the last flush."""
+    scheduler = state.scheduler
+    return {
+        **asdict(state.facts),
+        "engine": "native",
+        "replayed": False,
+        "engine_config": {
+            "linear": asdict(state.knobs.linear),
+            "prefill": asdict(state.knobs.prefill),
+            "speculation": asdict(state.knobs.speculation),
+            "drafters": {name: dict(table) for name, table in state.knobs.drafters.items()},
+        },
+        "model_config": asdict(scheduler.engine.model_config),
+        "max_total_num_tokens": state.facts.max_total_tokens,
+        "component_times": component_times(scheduler.engine.decoder.times),
+        "internal_states": [
+            {
+                "avg_spec_accept_length": state.counters.accept_length,
+                "requests": state.counters.requests,
+                "effective_max_running_requests_per_dp": state.facts.max_running_requests,
+            }
+        ],
+    }
+
+
+def component_times(times: PhaseTimes) -> dict[str, Any]:
+    """Seconds per component and their counts since the last flush. `layers` is the decoder's
+    forward as a whole; `native_engine.bench --components` splits it by operator."""
+    return {
+        "unit": "s",
+        "steps": times.steps,
+        "rows": times.rows,
+        "drafted": times.drafted,
+        "committed": times.committed,
+        "prompt_tokens": times.prompt_tokens,
+        "components": {
+            "prefill": times.prefill_s,
+            "layers": times.forward_s,
+            "lm_head": times.head_s,
+            "draft": times.draft_s,
+            "accept": times.accept_s,
+        },
+    }

@@ -1,0 +1,100 @@
+"""Reading a JSON body field by field; what is wrong is a BadRequest that names the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from native_engine.errors import BadRequest
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The request body as a JSON object."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest("body", f"not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("body", "a JSON object is needed")
+    return value
+
+
+class Fields:
+    """Typed reads of one object. A null counts as absent; `where` prefixes names in messages."""
+
+    def __init__(self, raw: Mapping[str, Any], where: str = "") -> None:
+        self.raw = raw
+        self._where = where
+
+    def _get(self, name: str) -> Any:
+        return self.raw.get(name)
+
+    def fail(self, name: str, problem: str) -> BadRequest:
+        return BadRequest(self._where + name, problem)
+
+    def integer(self, name: str, default: int, low: int, high: int) -> int:
+        value = self._get(name)
+        if value is None:
+            return default
+        if type(value) is not int or not low <= value <= high:
+            raise self.fail(name, f"an integer from {low} to {high} is needed, got {value!r:.80}")
+        return value
+
+    def optional_integer(self, name: str, low: int, high: int) -> int | None:
+        return None if self._get(name) is None else self.integer(name, low, low, high)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self._get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.fail(name, f"true or false is needed, got {value!r:.80}")
+        return value
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self._get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.fail(name, f"a string is needed, got {value!r:.80}")
+        return value
+
+    def table(self, name: str) -> Fields:
+        value = self._get(name)
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise self.fail(name, "an object is needed")
+        return Fields(value, f"{self._where}{name}.")
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A string or a list of non-empty strings."""
+        value = self._get(name)
+        items = [] if value is None else [value] if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(s, str) and s for s in items):
+            raise self.fail(name, "a non-empty string or a list of them is needed")
+        return tuple(items)
+
+    def ids(self, name: str, vocab_size: int) -> tuple[int, ...]:
+        value = self._get(name)
+        return () if value is None else self.check_ids(name, value, vocab_size)
+
+    def check_ids(self, name: str, value: Any, vocab_size: int) -> tuple[int, ...]:
+        if not isinstance(value, list):
+            raise self.fail(name, "a list of token ids is needed")
+        for i, token in enumerate(value):
+            if type(token) is not int or not 0 <= token < vocab_size:
+                raise self.fail(
+                    f"{name}[{i}]",
+                    f"a token id from 0 to {vocab_size - 1} is needed, got {token!r:.80}",
+                )
+        return tuple(value)
+
+    def greedy_only(self) -> None:
+        """This engine decodes greedily: any other temperature is refused, not ignored."""
+        value = self._get("temperature")
+        if value is None:
+            return
+        if type(value) not in (int, float) or value != 0:
+            raise self.fail("temperature", "only 0 (greedy decoding) is served by this engine")

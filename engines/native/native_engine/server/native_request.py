@@ -1,0 +1,114 @@
+"""The body of POST /generate into engine requests."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from native_engine.errors import BadRequest
+from native_engine.requests import GenerateRequest, LogprobOptions
+from native_engine.server.fields import Fields
+from native_engine.server.state import ServerState
+
+DEFAULT_NEW_TOKENS = 128
+TOP_MAX = 1024
+
+
+@dataclass(frozen=True)
+class GenerateCall:
+    """`batched`: the prompts came as a list, so the reply is a list."""
+
+    requests: tuple[GenerateRequest, ...]
+    batched: bool
+    stream: bool
+
+
+def parse_generate(raw: Mapping[str, Any], state: ServerState) -> GenerateCall:
+    """Raises BadRequest naming the field."""
+    fields = Fields(raw)
+    prompts, batched = _prompts(fields, state)
+    sampling = fields.table("sampling_params")
+    sampling.greedy_only()
+    if sampling.integer("n", 1, 1, 1) != 1:
+        raise sampling.fail("n", "only 1 is served")
+    stream = fields.flag("stream")
+    if stream and batched:
+        raise fields.fail("stream", "one prompt a streamed request")
+    identity = fields.text("rid") or uuid.uuid4().hex
+    requests = tuple(
+        build_request(
+            state,
+            ids,
+            sampling,
+            identity if len(prompts) == 1 else f"{identity}-{i}",
+            sampling.optional_integer("max_new_tokens", 0, state.facts.max_total_tokens),
+            _logprobs(fields, len(ids)),
+        )
+        for i, ids in enumerate(prompts)
+    )
+    return GenerateCall(requests, batched, stream)
+
+
+def build_request(
+    state: ServerState,
+    ids: tuple[int, ...],
+    sampling: Fields,
+    identity: str,
+    max_new_tokens: int | None,
+    logprobs: LogprobOptions | None = None,
+) -> GenerateRequest:
+    """Common to the native and the OpenAI API: lengths and stop rules."""
+    limit = state.facts.max_total_tokens
+    room = limit - len(ids)
+    if room < 0 or (room == 0 and max_new_tokens != 0):
+        raise BadRequest("input_ids", f"{len(ids)} prompt tokens; this server holds {limit} in all")
+    if max_new_tokens is None:
+        max_new_tokens = min(DEFAULT_NEW_TOKENS, room)
+    if max_new_tokens > room:
+        raise BadRequest(
+            "max_new_tokens",
+            f"{len(ids)} prompt tokens + {max_new_tokens} exceed max_total_tokens {limit}",
+        )
+    stops = set(sampling.ids("stop_token_ids", state.vocab_size))
+    if not sampling.flag("ignore_eos"):
+        stops |= set(state.scheduler.engine.model_config.eos_token_ids)
+    texts = sampling.texts("stop")
+    if texts and state.tokenizer is None:
+        raise sampling.fail("stop", "this server has no tokenizer; use stop_token_ids")
+    return GenerateRequest(identity, ids, max_new_tokens, frozenset(stops), texts, logprobs)
+
+
+def _prompts(fields: Fields, state: ServerState) -> tuple[list[tuple[int, ...]], bool]:
+    ids, text = fields.raw.get("input_ids"), fields.raw.get("text")
+    if (ids is None) == (text is None):
+        raise BadRequest("input_ids", "give either input_ids or text")
+    if ids is not None:
+        batched = isinstance(ids, list) and bool(ids) and isinstance(ids[0], list)
+        rows = ids if batched else [ids]
+        prompts = [
+            fields.check_ids(f"input_ids[{i}]" if batched else "input_ids", r, state.vocab_size)
+            for i, r in enumerate(rows)
+        ]
+    else:
+        if state.tokenizer is None:
+            raise BadRequest("text", "this server has no tokenizer; use input_ids")
+        batched = isinstance(text, list)
+        texts = text if batched else [text]
+        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts) or not texts:
+            raise BadRequest("text", "a string or a list of strings is needed")
+        prompts = [tuple(state.tokenizer.encode(t)) for t in texts]
+    for prompt in prompts:
+        if not prompt:
+            raise BadRequest("text" if ids is None else "input_ids", "an empty prompt")
+    return prompts, batched
+
+
+def _logprobs(fields: Fields, prompt_tokens: int) -> LogprobOptions | None:
+    raw_top = fields.integer("return_raw_logits_topk", 0, 0, TOP_MAX)
+    top = fields.integer("top_logprobs_num", 0, 0, TOP_MAX)
+    start = fields.integer("logprob_start_len", -1, -1, prompt_tokens - 1)
+    if not fields.flag("return_logprob") and not raw_top:
+        return None
+    return LogprobOptions(None if start < 0 else start, top, raw_top)

@@ -1,0 +1,211 @@
+"""OpenAI's API: /v1/models, /v1/completions, /v1/chat/completions, streamed or not, greedy."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from native_engine.errors import BadRequest, NativeEngineError
+from native_engine.requests import GenerateRequest, GenerateResult
+from native_engine.server.calls import Call, Finished, results, submit
+from native_engine.server.fields import Fields, parse_object
+from native_engine.server.native_api import SSE_HEADERS, abort_body, sse
+from native_engine.server.native_reply import visible_text
+from native_engine.server.native_request import build_request
+from native_engine.server.state import ServerState
+from native_engine.tokenizer import TextStream, Tokenizer
+
+REFUSED = ("logprobs", "top_logprobs", "tools", "functions", "response_format", "echo", "suffix")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the two endpoints differ: object names, the id's prefix, the shape of a choice."""
+
+    prefix: str
+    whole: str
+    part: str
+    choice: Callable[[str], dict[str, Any]]
+    delta: Callable[[str], dict[str, Any]]
+
+
+CHAT = Style(
+    "chatcmpl",
+    "chat.completion",
+    "chat.completion.chunk",
+    lambda text: {"message": {"role": "assistant", "content": text}},
+    lambda text: {"delta": {"content": text}},
+)
+COMPLETION = Style(
+    "cmpl",
+    "text_completion",
+    "text_completion",
+    lambda text: {"text": text, "logprobs": None},
+    lambda text: {"text": text, "logprobs": None},
+)
+
+
+def add_openai_api(app: FastAPI, state: ServerState) -> None:
+    """Route /v1/*."""
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        card = {
+            "id": state.facts.served_model_name,
+            "object": "model",
+            "created": int(state.started),
+            "owned_by": "native_engine",
+            "max_model_len": state.facts.max_total_tokens,
+        }
+        return {"object": "list", "data": [card]}
+
+    @app.post("/v1/completions")
+    async def completions(http: Request) -> Response:
+        fields = Fields(parse_object(await http.body()))
+        return await _answer(http, state, fields, _prompt_ids(fields, state), COMPLETION)
+
+    @app.post("/v1/chat/completions")
+    async def chat(http: Request) -> Response:
+        fields = Fields(parse_object(await http.body()))
+        ids = _tokenizer(state, "messages").chat(_messages(fields))
+        return await _answer(http, state, fields, tuple(ids), CHAT)
+
+
+async def _answer(
+    http: Request, state: ServerState, fields: Fields, ids: tuple[int, ...], style: Style
+) -> Response:
+    request = _request(state, fields, ids, style)
+    stream = fields.flag("stream")
+    usage = fields.table("stream_options").flag("include_usage")
+    head = {"id": request.id, "created": int(time.time()), "model": state.facts.served_model_name}
+    call = submit(state, (request,))[0]
+    if stream:
+        events = _events(call, state, head, style, usage)
+        return StreamingResponse(events, media_type="text/event-stream", headers=SSE_HEADERS)
+    finished = (await results([call], http))[0].result
+    text = _tokenizer(state, "prompt").decode(finished.output_ids)
+    choice = {
+        "index": 0,
+        **style.choice(visible_text(request, finished, text)),
+        "finish_reason": (finished.finish or {}).get("type"),
+    }
+    return JSONResponse(
+        {**head, "object": style.whole, "choices": [choice], "usage": _usage(request, finished)}
+    )
+
+
+async def _events(
+    call: Call, state: ServerState, head: dict[str, Any], style: Style, with_usage: bool
+) -> AsyncIterator[bytes]:
+    tokenizer = _tokenizer(state, "prompt")
+    stream = TextStream(tokenizer)
+    sent = 0
+
+    def chunk(choice: dict[str, Any], reason: str | None = None) -> bytes:
+        choices = [{"index": 0, **choice, "finish_reason": reason}]
+        return sse({**head, "object": style.part, "choices": choices})
+
+    try:
+        if style is CHAT:
+            yield chunk({"delta": {"role": "assistant", "content": ""}})
+        async for item in call:
+            if isinstance(item, Finished):
+                text = tokenizer.decode(item.result.output_ids)
+                whole = visible_text(call.request, item.result, text)
+                if whole[sent:]:
+                    yield chunk(style.delta(whole[sent:]))
+                reason = (item.result.finish or {}).get("type")
+                yield chunk({"delta": {}} if style is CHAT else style.delta(""), reason)
+                if with_usage:
+                    usage = _usage(call.request, item.result)
+                    yield sse({**head, "object": style.part, "choices": [], "usage": usage})
+                break
+            text = stream.push(item)
+            safe = safe_length(text, call.request.stop_texts)
+            if safe > sent:
+                yield chunk(style.delta(text[sent:safe]))
+                sent = safe
+    except NativeEngineError as error:
+        yield sse(abort_body(error))
+    finally:
+        call.cancel()
+    yield b"data: [DONE]\n\n"
+
+
+def safe_length(text: str, stops: tuple[str, ...]) -> int:
+    """How much of `text` can be sent: a tail that may grow into a stop string waits."""
+    held = 0
+    for stop in stops:
+        for size in range(min(len(stop), len(text)), held, -1):
+            if text.endswith(stop[:size]):
+                held = size
+                break
+    return len(text) - held
+
+
+def _request(
+    state: ServerState, fields: Fields, ids: tuple[int, ...], style: Style
+) -> GenerateRequest:
+    fields.greedy_only()
+    fields.integer("n", 1, 1, 1)
+    for name in REFUSED:
+        if fields.raw.get(name):
+            raise BadRequest(name, "not served here; /generate returns log-probabilities")
+    limit = state.facts.max_total_tokens
+    count = fields.optional_integer("max_completion_tokens", 1, limit)
+    if count is None:
+        count = fields.optional_integer("max_tokens", 1, limit)
+    if count is None:
+        count = max(1, limit - len(ids)) if style is CHAT else min(16, max(1, limit - len(ids)))
+    return build_request(state, ids, fields, f"{style.prefix}-{uuid.uuid4().hex}", count)
+
+
+def _prompt_ids(fields: Fields, state: ServerState) -> tuple[int, ...]:
+    prompt = fields.raw.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if isinstance(prompt, str) and prompt:
+        return tuple(_tokenizer(state, "prompt").encode(prompt))
+    if isinstance(prompt, list) and prompt:
+        return fields.check_ids("prompt", prompt, state.vocab_size)
+    raise BadRequest("prompt", "a non-empty string or one list of token ids is needed")
+
+
+def _messages(fields: Fields) -> list[dict[str, str]]:
+    messages = fields.raw.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise BadRequest("messages", "a non-empty list is needed")
+    plain = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise BadRequest(f"messages[{i}]", "an object with role and content is needed")
+        content = message.get("content")
+        if isinstance(content, list):
+            texts = [p.get("text") if isinstance(p, dict) else None for p in content]
+            parts = [text for text in texts if isinstance(text, str)]
+            content = "".join(parts) if len(parts) == len(texts) else None
+        if not isinstance(content, str):
+            raise BadRequest(f"messages[{i}].content", "text is needed")
+        plain.append({"role": message["role"], "content": content})
+    return plain
+
+
+def _tokenizer(state: ServerState, field: str) -> Tokenizer:
+    if state.tokenizer is None:
+        raise BadRequest(field, "this server has no tokenizer; use /generate with input_ids")
+    return state.tokenizer
+
+
+def _usage(request: GenerateRequest, result: GenerateResult) -> dict[str, int]:
+    prompt, output = len(request.prompt_ids), len(result.output_ids)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+    }
