@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""compare.py speed --ar A.json --stock S.json --final F.json (several files an arm are launches)."""
+"""compare.py speed --ar A.json --stock S.json --final F.json (several files = launches)."""
 
 import sys
 from pathlib import Path

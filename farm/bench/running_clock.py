@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def running_seconds(times: Sequence[float], intervals: Sequence[tuple[float, float]]) -> Floats:
+def running_seconds(
+    times: Sequence[float] | Floats, intervals: Sequence[tuple[float, float]]
+) -> Floats:
     """Seconds the arm had been running at each wall time.
 
     Args:
@@ -31,7 +33,7 @@ def running_seconds(times: Sequence[float], intervals: Sequence[tuple[float, flo
     return np.interp(np.asarray(times, dtype=np.float64), knots_wall, knots_running)
 
 
-def slice_of(times: Sequence[float], starts: Sequence[float]) -> NDArray[np.int64]:
+def slice_of(times: Sequence[float] | Floats, starts: Sequence[float]) -> NDArray[np.int64]:
     """Index of the last slice that had started at each time (-1: before the first)."""
     return (np.searchsorted(np.asarray(starts), np.asarray(times), side="right") - 1).astype(
         np.int64

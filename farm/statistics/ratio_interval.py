@@ -112,4 +112,5 @@ def jackknife_cells(statistic: Statistic) -> Floats:
             alone[row, column] = 0.0
             cells[row, column] = n * whole - (n - 1) * statistic.evaluate(alone).ratio
             alone[row, column] = 1.0
-    return cells[~np.isnan(cells).all(axis=1)]
+    measured: Floats = cells[~np.isnan(cells).all(axis=1)]
+    return measured

@@ -18,6 +18,7 @@ from engines.answers import Answer, GenerationRequest
 from farm.bench.recording import PREFILL_TURN, Recording, run_from_answer
 
 _GRID_S = 0.002
+_Spans = dict[str, list[tuple[int, float, float]]]
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def simulate(
     arms = {"candidate": numerator, "stock": denominator}
     requests = tuple(GenerationRequest(f"p{i}", (i + 1,), tokens) for i in range(prompts))
     script = {
-        (label, i): _steps(arm, tokens, np.random.default_rng((seed, i, arm.accept == ())))
+        (label, i): _steps(arm, tokens, np.random.default_rng((seed, i)))
         for label, arm in arms.items()
         for i in range(prompts)
     }
@@ -236,15 +237,27 @@ class _Pending:
         return at
 
 
-def _whole(machine, order, todo, rng, slice_s):  # type: ignore[no-untyped-def]
+def _whole(
+    machine: _Machine,
+    order: list[str],
+    todo: dict[str, _Pending],
+    rng: np.random.Generator,
+    slice_s: tuple[float, float],
+) -> _Spans:
     for label in order:
         todo[label].sent = machine.now
         machine.now = todo[label].advance(machine, math.inf)
     return {label: [] for label in order}
 
 
-def _slices(machine, order, todo, rng, slice_s):  # type: ignore[no-untyped-def]
-    spans = {label: [] for label in order}
+def _slices(
+    machine: _Machine,
+    order: list[str],
+    todo: dict[str, _Pending],
+    rng: np.random.Generator,
+    slice_s: tuple[float, float],
+) -> _Spans:
+    spans: _Spans = {label: [] for label in order}
     for label in order:
         todo[label].sent = start = machine.now
         machine.now = machine.done_at(start, todo[label].left[0])
