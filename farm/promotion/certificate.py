@@ -14,6 +14,7 @@ from typing import Any
 from farm.promotion.errors import PromotionError
 from farm.promotion.lock import EngineLock
 from farm.results import CampaignReport, CandidateResult
+from settings.prompts import seed_commitment
 
 CERTIFICATE = "certificate.json"
 
@@ -26,24 +27,20 @@ class Status(StrEnum):
     REVOKED = "revoked"
 
 
-def seed_commitment(seed: int) -> str:
-    """What is published before a campaign in place of the held-out seed: sha256 (hex) of its
-    decimal digits. Draw the seed from at least 64 random bits, or the hash hides nothing."""
-    return hashlib.sha256(str(seed).encode()).hexdigest()
-
-
 @dataclass(frozen=True)
 class Evidence:
     """What the report does not carry.
 
+    `hardware` is the setting's hardware name (`cpu`, `h200`): `serve` refuses another one.
     `heldout` maps a held-out request's id to its rendered prompt ids, in order. `thresholds` and
     `verification` are the verifier's own numbers (allowed gap, near-tie margin, totals an arm).
     """
 
     engine: str
+    hardware: str
     stock_commit: str
     harness: str
-    seed: int
+    seed: str
     seed_commitment: str
     heldout: Mapping[str, Sequence[int]]
     verification: Mapping[str, Any]
@@ -80,6 +77,7 @@ def certificate(
     return {
         "schema_version": 1,
         "status": evidence.status.value,
+        "hardware": evidence.hardware,
         "setting": report.setting,
         "campaign": report.campaign_id,
         "created": lock.created,

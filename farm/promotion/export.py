@@ -15,13 +15,13 @@ from farm.promotion.certificate import (
     Status,
     certificate,
     check_folder,
-    seed_commitment,
 )
 from farm.promotion.errors import PromotionError
 from farm.promotion.lock import LOCK, EngineLock
 from farm.report.markdown import render_markdown
 from farm.results import CampaignReport, CandidateResult
 from farm.verdicts import Verdict
+from settings.prompts import seed_commitment
 
 BUNDLE, RESULT = "stock.bundle", "RESULT.md"
 

@@ -64,10 +64,11 @@ def versions() -> dict[str, str]:
 def machine_facts() -> dict[str, Any]:
     """Hardware and software, flat where it can be; keys whose value cannot be read are absent.
 
-    Memory is in GiB, clocks in MHz. Names no host, user or path.
+    Memory is in GiB, clocks in MHz. Names no host, user or path, and nothing that changes from one
+    minute to the next: two calls on one machine agree.
     """
     flags = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
-    frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    highest = _read(_FREQUENCY / "cpuinfo_max_freq")
     facts: dict[str, Any] = {
         "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
         "cores": psutil.cpu_count(logical=False),
@@ -75,7 +76,7 @@ def machine_facts() -> dict[str, Any]:
         "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "instructions": " ".join(name for name in _INSTRUCTIONS if name in flags) or None,
-        "clock_mhz": round(frequency.current) if frequency and frequency.current else None,
+        "clock_max_mhz": int(highest) // 1000 if highest and highest.isdigit() else None,
         "governor": _read(_FREQUENCY / "scaling_governor"),
         "system": f"{platform.system()} {platform.machine()}",
         "gpus": "; ".join(_gpus()) or None,
@@ -90,7 +91,7 @@ def environment_hash() -> str:
 
 
 def hardware_id(facts: Mapping[str, Any]) -> str:
-    """sha256 (hex) of what does not change from one minute to the next in `machine_facts()`."""
+    """sha256 (hex) of the hardware in `machine_facts()`: part of a unit's key."""
     return _hash({k: facts.get(k) for k in ("cpu", "logical_cpus", "memory_gib", "gpus")})
 
 

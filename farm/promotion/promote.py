@@ -1,35 +1,16 @@
-"""Bring an exported engine into a checkout, and find the one to serve."""
+"""Bring an exported engine into a checkout."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from farm.promotion.atomic import recover, replaced_folder
 from farm.promotion.certificate import Status, check_folder
 from farm.promotion.errors import PromotionError
-from farm.promotion.lock import LOCK, EngineLock, read_lock
+from farm.promotion.lock import LOCK, read_lock
 from settings.paths import checkout_root, work_dir
-
-
-@dataclass(frozen=True)
-class FinalEngine:
-    """A checked final folder. `origin` says where it was found: `search` or `settings`."""
-
-    folder: Path
-    origin: str
-    lock: EngineLock
-    certificate: dict[str, Any]
-
-    @property
-    def patches(self) -> list[Path]:
-        return sorted((self.folder / "patches").glob("*.patch"))
-
-    @property
-    def bundle(self) -> Path:
-        return self.folder / "stock.bundle"
 
 
 def final_dir(setting: str) -> Path:
@@ -37,8 +18,8 @@ def final_dir(setting: str) -> Path:
     return work_dir("final") / setting
 
 
-def load_final(folder: Path, setting: str, origin: str = "search") -> FinalEngine:
-    """Reads and checks a final folder of `setting`.
+def check_final(folder: Path, setting: str) -> dict[str, Any]:
+    """The certificate of a final folder of `setting`, once lock, files and seed agree with it.
 
     Raises:
         PromotionError: incomplete, changed since it was written, or of another setting.
@@ -47,29 +28,13 @@ def load_final(folder: Path, setting: str, origin: str = "search") -> FinalEngin
     lock = read_lock(folder)
     if lock.setting != setting:
         raise PromotionError(
-            f"{folder}: {LOCK} names setting {lock.setting!r}", f"Promote one for {setting!r}"
+            f"{folder / LOCK}: setting is {lock.setting!r}", f"Promote one of {setting!r}"
         )
     found = check_folder(folder)
     trees = found["hashes"].get("final_tree"), found["hashes"].get("stock_tree")
     if trees != (lock.final_tree, lock.stock_tree):
         raise PromotionError(f"{folder}: lock and certificate name different trees", "Search again")
-    return FinalEngine(folder, origin, lock, found)
-
-
-def find_final(setting: str, checkout: Path | None = None) -> FinalEngine:
-    """The engine to serve as `final`: the last search's winner, else the promoted one.
-
-    Raises:
-        PromotionError: there is neither, or the one found is damaged.
-    """
-    promoted = (checkout or checkout_root()) / "settings" / setting / "final"
-    for folder, origin in ((final_dir(setting), "search"), (promoted, "settings")):
-        recover(folder)
-        if (folder / LOCK).is_file():
-            return load_final(folder, setting, origin)
-    raise PromotionError(
-        f"{setting} has no final engine", f"Run: specfarm search {setting}, or serve stock"
-    )
+    return found
 
 
 def promote(setting: str, checkout: Path | None = None, source: Path | None = None) -> Path:
@@ -89,14 +54,14 @@ def promote(setting: str, checkout: Path | None = None, source: Path | None = No
         raise PromotionError(
             f"{home} holds no setting.toml", "Give the checkout that has this setting"
         )
-    winner = load_final(source or final_dir(setting), setting)
-    status = winner.certificate.get("status")
+    winner = source or final_dir(setting)
+    status = check_final(winner, setting).get("status")
     if status != Status.CERTIFIED.value:
         raise PromotionError(
-            f"{winner.folder} is {status}, not certified", "Only a certified engine is promoted"
+            f"{winner} is {status}, not certified", "Only a certified engine is promoted"
         )
     target = home / "final"
     with replaced_folder(target) as fresh:
-        shutil.copytree(winner.folder, fresh, dirs_exist_ok=True)
-        load_final(fresh, setting)
+        shutil.copytree(winner, fresh, dirs_exist_ok=True)
+        check_final(fresh, setting)
     return target

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farm.report.words import label, promoted_candidate
@@ -31,12 +33,15 @@ def interval_metrics(name: str, interval: RatioInterval | None) -> dict[str, flo
     if interval is None:
         return {}
     values = {name: interval.ratio, f"{name}_low": interval.low, f"{name}_high": interval.high}
-    return {key: round(value, _DECIMALS) for key, value in values.items()}
+    return _known(values)
 
 
-def _known(values: dict[str, float | int | None]) -> dict[str, float]:
+def _known(values: Mapping[str, float | int | None]) -> dict[str, float]:
+    """What was measured and is finite, rounded."""
     return {
-        key: round(float(value), _DECIMALS) for key, value in values.items() if value is not None
+        key: round(float(value), _DECIMALS)
+        for key, value in values.items()
+        if value is not None and math.isfinite(value)
     }
 
 

@@ -41,6 +41,7 @@ class Tracker:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._client = open_client(self._root)
+        self._setting = ""
         self._experiment = ""
         self._campaign_id = ""
         self._campaign_run = ""
@@ -56,10 +57,11 @@ class Tracker:
         )
         note = view.note(setting, self._experiment)
         ensure_experiment(self._client, self._root, setting, {"mlflow.note.content": note})
-        self._campaign_id = campaign_id
+        self._setting, self._campaign_id = setting, campaign_id
         tags = {UNIT: campaign_id, "specfarm.kind": "campaign"}
         run = self._find(campaign_id) or self._create(campaign_id, tags)
         self._campaign_run = cast(str, run.info.run_id)
+        self._client.update_run(self._campaign_run, status="RUNNING")
         return self._campaign_run
 
     def log_candidate(
@@ -97,8 +99,9 @@ class Tracker:
 
         Does not log the report's candidates (see `log_report`). Returns the MLflow run id.
         """
-        self.start_campaign(report.setting, report.campaign_id)
-        run_id = self._write(project_campaign(report), {})
+        if (report.setting, report.campaign_id) != (self._setting, self._campaign_id):
+            self.start_campaign(report.setting, report.campaign_id)
+        run_id = self._campaign_run = self._write(project_campaign(report), {})
         texts = {
             "report.json": _json(report.to_json()),
             "result.md": render_markdown(report),
