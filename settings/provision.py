@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -43,6 +44,9 @@ def provide_folder(
     with file_lock(target):
         if complete(target):
             return target
+        # The lock is ours, so these were left by a run that was killed.
+        for stale in target.parent.glob(f".{glob.escape(target.name)}-*"):
+            shutil.rmtree(stale, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             make(temporary)
