@@ -101,9 +101,12 @@ class VerifierCore:
             raise CalibrationError(
                 f"{self.setting.name} has no A/A calibration", "calibrate before verifying"
             )
+        return self._policy_from(self.calibration)
+
+    def _policy_from(self, calibration: Calibration) -> MarginPolicy:
         return policy_for(
             self.setting,
-            self.calibration,
+            calibration,
             detect_one_in=self._detect_one_in,
             delta=self._delta,
             power=self._power,
@@ -115,13 +118,20 @@ class VerifierCore:
         stock_answers: Sequence[Answer],
         evidence: dict[str, Any] | None = None,
     ) -> Calibration:
-        """Force stock's own answers, keep and return the calibration (CalibrationError if bad)."""
+        """Force stock's own answers, keep and return the calibration.
+
+        Raises:
+            CalibrationError: stock contradicts itself, or the answers are too few for delta (the
+                message says how many tokens would do); an earlier calibration stays.
+        """
         policy = exact_policy() if self.is_exact else unlimited(self._unit)
         with self._launch(self.setting.name) as force:
             ar = self._force_all(ar_answers, force, policy)
             stock = self._force_all(stock_answers, force, policy)
-        self.calibration = calibrate(self.setting, ar, stock, evidence)
-        return self.calibration
+        calibration = calibrate(self.setting, ar, stock, evidence)
+        self._policy_from(calibration)
+        self.calibration = calibration
+        return calibration
 
     def verify(
         self,

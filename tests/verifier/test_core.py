@@ -149,6 +149,14 @@ def test_bf16_without_calibration_is_an_error(models) -> None:  # type: ignore[n
         VerifierCore(tiny(), launcher(models), RULES).verify(answers(models["tiny"]))
 
 
+def test_too_few_answers_calibrate_nothing(models) -> None:  # type: ignore[no-untyped-def]
+    core = VerifierCore(tiny(), launcher(models), RULES)
+    few = answers(models["tiny"], rounding(0.3, 1), count=4)
+    with pytest.raises(CalibrationError, match="calibrate with about"):
+        core.calibrate(few, few)
+    assert core.calibration is None
+
+
 def test_fp32_setting_judges_without_calibration(models, exact: Sequence[Answer]) -> None:  # type: ignore[no-untyped-def]
     core = VerifierCore(tiny("fp32"), launcher(models), RULES, detect_one_in=500)
     result = core.verify(exact)
@@ -156,3 +164,14 @@ def test_fp32_setting_judges_without_calibration(models, exact: Sequence[Answer]
     assert core.calibrate(exact, exact).exact
     wrong = [replace(exact[0], output_ids=(3, *exact[0].output_ids[1:])), *exact[1:]]
     assert core.verify(wrong).judgement.status == "not_lossless"
+
+
+def test_a_repeated_answer_without_its_stop_token_is_nothing_new(models) -> None:  # type: ignore[no-untyped-def]
+    model = models["tiny-fp32"]
+    asked = (request(n, tokens=400, ignore_eos=False) for n in range(50))
+    whole = next(a for a in map(model.generate, asked) if len(a.output_ids) > 2)
+    bare = replace(whole, output_ids=whole.output_ids[:-1])
+    core = VerifierCore(tiny("fp32"), launcher(models), RULES)
+    report = core.verify([bare, bare]).report
+    assert report is not None and all(r.ok for r in report.rows)
+    assert [r.fresh_tokens for r in report.rows] == [len(whole.output_ids), 0]

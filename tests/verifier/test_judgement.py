@@ -109,3 +109,12 @@ def test_repeats_of_a_deterministic_engine_are_no_new_evidence() -> None:
     many = ForcingReport(few.rows + repeats * 40, "bf16_ulp")
     assert many.tokens_checked > 9000
     assert judge(many, calibration, policy, EXACT).status == "inconclusive"
+
+
+def test_too_small_a_sample_is_not_accepted_even_without_a_near_tie() -> None:
+    calibration, policy = calibrated_policy()
+    sample = batch(policy.min_tokens // TOKENS - 1, gaps=())
+    judgement = judge(sample, calibration, policy, EXACT)
+    evidence = judgement.evidence["near_tie_rate"]
+    assert evidence["difference_high95"] < evidence["delta"]
+    assert judgement.status == "inconclusive"
