@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from farm.promotion.atomic import recover, replaced_folder
 from farm.promotion.certificate import Status, check_folder
 from farm.promotion.errors import PromotionError
-from farm.promotion.lock import LOCK, read_lock
+from farm.promotion.lock import LOCK, EngineLock, read_lock
 from settings.paths import checkout_root, work_dir
 
 
@@ -18,8 +19,17 @@ def final_dir(setting: str) -> Path:
     return work_dir("final") / setting
 
 
-def check_final(folder: Path, setting: str) -> dict[str, Any]:
-    """The certificate of a final folder of `setting`, once lock, files and seed agree with it.
+@dataclass(frozen=True)
+class FinalEngine:
+    """A final folder whose lock, files and seed agree with its certificate."""
+
+    folder: Path
+    lock: EngineLock
+    certificate: dict[str, Any]
+
+
+def load_final(folder: Path, setting: str) -> FinalEngine:
+    """Reads and checks a final folder of `setting`.
 
     Raises:
         PromotionError: incomplete, changed since it was written, or of another setting.
@@ -34,7 +44,7 @@ def check_final(folder: Path, setting: str) -> dict[str, Any]:
     trees = found["hashes"].get("final_tree"), found["hashes"].get("stock_tree")
     if trees != (lock.final_tree, lock.stock_tree):
         raise PromotionError(f"{folder}: lock and certificate name different trees", "Search again")
-    return found
+    return FinalEngine(folder, lock, found)
 
 
 def promote(setting: str, checkout: Path | None = None, source: Path | None = None) -> Path:
@@ -55,7 +65,7 @@ def promote(setting: str, checkout: Path | None = None, source: Path | None = No
             f"{home} holds no setting.toml", "Give the checkout that has this setting"
         )
     winner = source or final_dir(setting)
-    status = check_final(winner, setting).get("status")
+    status = load_final(winner, setting).certificate.get("status")
     if status != Status.CERTIFIED.value:
         raise PromotionError(
             f"{winner} is {status}, not certified", "Only a certified engine is promoted"
@@ -63,5 +73,5 @@ def promote(setting: str, checkout: Path | None = None, source: Path | None = No
     target = home / "final"
     with replaced_folder(target) as fresh:
         shutil.copytree(winner, fresh, dirs_exist_ok=True)
-        check_final(fresh, setting)
+        load_final(fresh, setting)
     return target

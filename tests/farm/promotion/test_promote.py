@@ -5,7 +5,7 @@ import pytest
 
 from farm.promotion.certificate import Status
 from farm.promotion.errors import PromotionError
-from farm.promotion.promote import check_final, final_dir, promote
+from farm.promotion.promote import final_dir, load_final, promote
 from tests.farm.promotion.finals import SETTING, write_final
 
 
@@ -25,7 +25,7 @@ def test_the_searchs_winner_is_copied_and_replaces_the_old_one(checkout: Path) -
     (target / "stray").write_text("x")
     write_final(final_dir(SETTING), max_new_tokens=7)
     promote(SETTING, checkout)
-    assert check_final(target, SETTING)["heldout"]["max_new_tokens"] == 7
+    assert load_final(target, SETTING).certificate["heldout"]["max_new_tokens"] == 7
     assert sorted(p.name for p in target.parent.iterdir()) == ["final", "setting.toml"]
 
 
@@ -96,4 +96,4 @@ def test_another_settings_engine_and_an_unknown_setting_are_refused(checkout: Pa
     with pytest.raises(PromotionError, match=r"no setting\.toml"):
         promote("cpu_c1_other", checkout, folder)
     with pytest.raises(PromotionError, match="setting is"):
-        check_final(folder, "cpu_c1_other")
+        load_final(folder, "cpu_c1_other")
