@@ -12,6 +12,7 @@ from types import TracebackType
 
 from engines.errors import EngineError
 from engines.http_client import EngineClient
+from engines.proc_files import listens
 from engines.process_registry import ProcessRecord, ProcessRegistry, end_processes
 
 LOG_TAIL_BYTES = 4000
@@ -69,6 +70,7 @@ class EngineProcess:
         self._request_deadline_s = request_deadline_s
         self._client: EngineClient | None = None
         self._stopped = False
+        self._held_port = False
         self.log = log
         self.pid = record.pid
         self.start_time = record.start_time
@@ -93,6 +95,11 @@ class EngineProcess:
             return os.waitid(os.P_PID, self.pid, options) is None
         except ChildProcessError:
             return False
+
+    def owns_port(self) -> bool:
+        """Whether it is one of this engine's processes that listens on `port`."""
+        self._held_port = listens(self._record.members(), self.port)
+        return self._held_port
 
     def pause(self) -> None:
         """SIGSTOP the process group. Requests in flight wait; the caller's clocks run on."""
@@ -120,7 +127,7 @@ class EngineProcess:
         self._popen.wait()
         self._stopped = True
         self._registry.forget(self._record)
-        if not port_is_free(self._host, self.port):
+        if self._held_port and not port_is_free(self._host, self.port):
             raise EngineError(
                 f"port {self.port} is still in use after {self.arm} ended",
                 "A process that cleared its environment may hold it; see `ss -ltnp`",

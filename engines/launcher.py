@@ -164,7 +164,8 @@ def _wait_until_serving(process: EngineProcess, deadline_s: float) -> None:
                     f"{process.arm} ended before it served; the end of {process.log.name}: "
                     f"{process.log_tail() or '(empty)'}"
                 )
-            if probe.health():
+            # Another engine may have won the port: its health is not ours.
+            if probe.health() and process.owns_port():
                 return
             if time.monotonic() > deadline:
                 raise EngineTimeout(

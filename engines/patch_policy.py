@@ -27,12 +27,13 @@ _PATH_LINE = re.compile(r"^(?:--- |\+\+\+ |rename from |rename to |copy from |co
 
 @dataclass(frozen=True)
 class Change:
-    """One path of a commit: git mode and bytes after it (`content` None = removed), and before."""
+    """One path of a commit: git mode and bytes after it (`content` None = removed), and before
+    (None where nothing is the change's own: a stock tree, a bundle)."""
 
     path: str
     mode: str
     content: bytes | None
-    before: bytes = b""
+    before: bytes | None = b""
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ def _header_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_switches(change: Change) -> None:
+    if change.before is None:
+        return
     known = set(change.before.decode("utf-8", "replace").splitlines())
     for number, line in enumerate((change.content or b"").decode("utf-8", "replace").splitlines()):
         if line in known:

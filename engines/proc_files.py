@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,24 @@ def all_processes() -> Iterator[ProcStat]:
             stat = proc_stat(int(path.name))
             if stat is not None:
                 yield stat
+
+
+def listens(pids: Iterable[int], port: int) -> bool:
+    """Whether one of the processes holds a listening TCP socket on `port` (proc_net(5))."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                    sockets.add(f"socket:[{fields[9]}]")
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if str(descriptor.readlink()) in sockets:
+                        return True
+    return False
 
 
 def boot_id() -> str:

@@ -7,6 +7,7 @@ processes at once.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from engines.source_files import source_files
 from settings.paths import work_dir
 
 __all__ = ["Tree", "TreeStore", "verify_checkout"]
+
+_REF = re.compile(r"HEAD|refs/[\w./-]+")
 
 
 @dataclass(frozen=True)
@@ -178,18 +181,20 @@ class TreeStore:
             file = Path(folder) / "bundle"
             file.write_bytes(data)
             try:
-                heads = self._repo.text("bundle", "list-heads", str(file)).splitlines()
-                commits = [head.split()[0] for head in heads]
+                listing = self._repo.text("bundle", "list-heads", str(file)).splitlines()
+                heads = [line.split(" ", 1) for line in listing]
+                if not all(_REF.fullmatch(name) for _, name in heads):
+                    raise EngineError(f"the bundle names odd refs: {listing[:3]}")
                 self._repo.run(
-                    *("-c", "fetch.fsckObjects=true", "fetch", "--quiet", "--no-tags"),
-                    *(str(file), "refs/*:refs/incoming/*"),
+                    *("-c", "fetch.fsckObjects=true", "fetch", "--quiet", "--no-tags", str(file)),
+                    *(f"{name}:refs/incoming/{number}" for number, (_, name) in enumerate(heads)),
                 )
             except GitFailedError as error:
                 raise EngineError(f"the bundle cannot be read: {error.message}") from None
             try:
+                commits = [commit for commit, _ in heads]
                 for commit in commits:
-                    entries = self._repo.entries(commit)
-                    self._check(entries, {})
+                    self._check(self._repo.entries(commit), None)
                     self._repo.run("update-ref", f"refs/specfarm/{commit}", commit)
             finally:
                 self._drop_refs("refs/incoming/")
@@ -226,12 +231,13 @@ class TreeStore:
             return self._finish(base, tree, message)
 
     def _finish(self, base: str | None, tree: str, message: str) -> Tree:
-        old = {e.path: e for e in self._repo.entries(base)} if base else {}
+        old = {e.path: e for e in self._repo.entries(base)} if base else None
         self._check(self._repo.entries(tree), old)
         return Tree(tree, self._repo.commit(tree, base, message))
 
-    def _check(self, entries: list[Entry], old: Mapping[str, Entry]) -> None:
-        changed = [e for e in entries if old.get(e.path) != e]
+    def _check(self, entries: list[Entry], old: Mapping[str, Entry] | None) -> None:
+        """Holds what differs from `old` to the policy; None: a whole tree of trusted lines."""
+        changed = [e for e in entries if old is None or old.get(e.path) != e]
         for entry in changed:
             if entry.mode == "160000":
                 raise TreeRefused(f"{entry.path} is a submodule", "Commit its files instead")
@@ -240,8 +246,10 @@ class TreeStore:
             self.policy.check_size(entry.path, size)
         self.policy.check_size("the change", sum(sizes))
         contents = self._repo.blobs(e.oid for e in changed)
+        known = old or {}
+        earlier = iter(self._repo.blobs(known[e.path].oid for e in changed if e.path in known))
         befores = [
-            self._repo.blobs([old[e.path].oid])[0] if e.path in old else b"" for e in changed
+            None if old is None else next(earlier) if e.path in known else b"" for e in changed
         ]
         self.policy.check_changes(
             Change(e.path, e.mode, content, before)

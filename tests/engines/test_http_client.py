@@ -1,0 +1,225 @@
+"""The client against a fake engine, and against servers that break every rule."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+
+from engines.answers import GenerationRequest
+from engines.errors import (
+    BadRequest,
+    EngineCrashed,
+    EngineError,
+    EngineProtocolError,
+    EngineTimeout,
+)
+from engines.http_client import EngineClient
+
+from .conftest import Launch
+from .fakes.rule import greedy
+
+REQUEST = GenerationRequest("r1", (5, 6, 7), 10)
+
+
+@pytest.mark.parametrize("behaviour", ["healthy", "incremental"])
+def test_stream_and_generate_agree_with_the_rule(launch_fake: Launch, behaviour: str) -> None:
+    client = launch_fake(behaviour).client()
+    expected = greedy([5, 6, 7], 10)
+    whole = client.generate(REQUEST)
+    assert whole.output_ids == expected and whole.arrivals == ()
+    assert (whole.finish_reason, whole.verify_steps) == ("length", 10)
+    seen: list[tuple[float, int]] = []
+    for on_event in (None, lambda now, count: seen.append((now, count))):
+        before = time.monotonic()
+        streamed = client.stream(REQUEST, on_event)
+        assert streamed.output_ids == expected
+        assert [count for _, count in streamed.arrivals] == [3, 6, 9, 10]
+        times = [streamed.sent_s, *(now for now, _ in streamed.arrivals)]
+        assert before <= times[0] and times == sorted(times) and times[-1] <= time.monotonic()
+    assert tuple(seen) == streamed.arrivals
+
+
+def test_stop_token(launch_fake: Launch) -> None:
+    expected = greedy([5, 6, 7], 10)
+    request = GenerationRequest("r", (5, 6, 7), 10, stop_token_ids=(expected[4],))
+    answer = launch_fake().client().stream(request)
+    assert answer.output_ids == expected[: expected.index(expected[4]) + 1]
+    assert answer.finish_reason == "stop"
+
+
+def test_arrivals_are_the_clients_clock(launch_fake: Launch) -> None:
+    """Events that the server sends 0.05 s apart arrive at least that far apart."""
+    times = [t for t, _ in launch_fake(pause_s=0.05).client().stream(REQUEST).arrivals]
+    assert all(b - a > 0.03 for a, b in pairwise(times))
+
+
+def test_stream_in_a_thread_survives_pauses(launch_fake: Launch) -> None:
+    engine = launch_fake(pause_s=0.02)
+    answers = []
+    client = engine.client()
+    thread = threading.Thread(target=lambda: answers.append(client.stream(REQUEST)))
+    thread.start()
+    for _ in range(4):
+        engine.pause()
+        time.sleep(0.03)
+        engine.resume()
+        time.sleep(0.01)
+    thread.join(10)
+    assert answers[0].output_ids == greedy([5, 6, 7], 10)
+
+
+def test_errors_are_typed(launch_fake: Launch) -> None:
+    client = launch_fake().client()
+    with pytest.raises(BadRequest, match="id out of range"):
+        client.generate(GenerationRequest("r", (99,), 4))
+    with pytest.raises(BadRequest, match="id out of range"):
+        client.stream(GenerationRequest("r", (99,), 4))
+    client.flush_cache()
+    with pytest.raises(EngineProtocolError, match="not JSON"):
+        launch_fake("garbage").client().generate(REQUEST)
+    with pytest.raises(EngineProtocolError, match=r"server-sent|inside an event"):
+        launch_fake("garbage").client().stream(REQUEST)
+    dies = launch_fake("dies")
+    with pytest.raises(EngineCrashed):
+        dies.client().generate(REQUEST)
+    with pytest.raises(EngineCrashed):
+        dies.client().stream(REQUEST)
+    assert not dies.client().health()
+    slow = launch_fake("slow")
+    with EngineClient(slow.url, 0.3) as hasty, pytest.raises(EngineTimeout, match=r"0\.3 s"):
+        hasty.stream(REQUEST)
+
+
+@contextmanager
+def raw_server(reply: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Answers one connection with raw bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                request = b""
+                while b"max_new_tokens" not in request or not request.endswith(b"}"):
+                    request += connection.recv(65536)
+                reply(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+def http(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def sse(*events: object) -> bytes:
+    return b"".join(b"data: " + json.dumps(e).encode() + b"\n\n" for e in events)
+
+
+def event(ids: object, total: object, finish: object = None, **meta: object) -> dict[str, object]:
+    info = {"completion_tokens": total, "finish_reason": finish, **meta}
+    return {"output_ids": ids, "meta_info": info}
+
+
+DONE = b"data: [DONE]\n\n"
+END = {"type": "length"}
+WRONG = EngineProtocolError
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        (sse(event([1, 2], 2, END)), WRONG, r"without \[DONE\]"),
+        (sse(event([1, 2], 2)) + DONE, WRONG, "without a finish_reason"),
+        (sse(event([1, 2], 3, END)) + DONE, WRONG, "2 ids after 0"),
+        (sse(event([1, 2], None, END)) + DONE, WRONG, "completion_tokens is missing"),
+        (sse(event([1], 1), event([2, 3], 2, END)) + DONE, WRONG, "changed tokens"),
+        (sse(event([1, 2], 2), event([3], 3), event([1] * 4, 4)) + DONE, WRONG, "mixes"),
+        (sse(event([1, -2], 2, END)) + DONE, WRONG, "not a token id: -2"),
+        (sse(event([True], 1, END)) + DONE, WRONG, "not a token id"),
+        (sse(event(["a"], 1, END)) + DONE, WRONG, "not a token id"),
+        (sse(event([2**40], 1, END)) + DONE, WRONG, "not a token id"),
+        (sse(event({}, 1, END)) + DONE, WRONG, "output_ids is missing or not a list"),
+        (sse(event(list(range(11)), 11, END)) + DONE, WRONG, "max_new_tokens 10"),
+        (sse(event([1], 1, "because")) + DONE, WRONG, "finish_reason is 'because'"),
+        (sse(event([1], 1, END, spec_verify_ct=-1)) + DONE, WRONG, "spec_verify_ct"),
+        (sse(event([1], 1, END)) + DONE + sse(event([1], 1, END)), WRONG, r"after \[DONE\]"),
+        (b"data: {nope\n\n" + DONE, WRONG, "not JSON"),
+        (b"data: " + b"[" * 100_000 + b"\n\n" + DONE, WRONG, "not JSON"),
+        (b"data: [1]\n\n" + DONE, WRONG, "not an object"),
+        (sse({"error": {"message": "no", "code": 400}}) + DONE, BadRequest, "no"),
+        (sse({"error": {"message": "no", "code": 500}}) + DONE, WRONG, "reported an error: no"),
+        (
+            sse(event([], 0, {"type": "abort", "message": "too long", "status_code": 400})) + DONE,
+            BadRequest,
+            "too long",
+        ),
+    ],
+)
+@pytest.mark.parametrize("live", [False, True])
+def test_malformed_streams(body: bytes, error: type[EngineError], message: str, live: bool) -> None:
+    on_event = (lambda now, count: None) if live else None
+    with (
+        raw_server(lambda c: c.sendall(http(body))) as url,
+        EngineClient(url, 5) as client,
+        pytest.raises(error, match=message),
+    ):
+        client.stream(REQUEST, on_event)
+
+
+def test_events_split_and_joined_anywhere() -> None:
+    body = (sse(event([1], 1), event([1, 2], 2), event([1, 2, 3], 3, END)) + DONE).replace(
+        b"\n", b"\r\n"
+    )
+
+    def dribble(connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        data = http(body)
+        for start in range(0, len(data), 7):
+            connection.sendall(data[start : start + 7])
+
+    with raw_server(dribble) as url, EngineClient(url, 5) as client:
+        answer = client.stream(REQUEST)
+    assert answer.output_ids == (1, 2, 3)
+    assert [count for _, count in answer.arrivals] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"garbage that is not HTTP\r\n\r\n", EngineProtocolError),
+        (b"", EngineCrashed),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", EngineCrashed),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops", EngineProtocolError),
+        (http(b'{"output_ids": [1], "meta_info": NaN}'), EngineProtocolError),
+    ],
+)
+def test_broken_transport(data: bytes, error: type[EngineError]) -> None:
+    with (
+        raw_server(lambda c: c.sendall(data)) as url,
+        EngineClient(url, 5) as client,
+        pytest.raises(error),
+    ):
+        client.generate(REQUEST)
+
+
+def test_a_reply_that_never_ends_meets_the_deadline() -> None:
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        try:
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.01)
+        except OSError:
+            return
+
+    with raw_server(drip) as url, EngineClient(url, 0.4) as client, pytest.raises(EngineTimeout):
+        client.generate(REQUEST)
