@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: scripts/download_models.sh SETTING [SETTING ...]
-# Fetches and converts what a setting needs (weights, tokenizer); prints the folders.
+# Fetches and converts what a setting needs (weights, tokenizer, prompts); prints the folders.
 # Exit 0 when all is there, 2 with a remedy when not.
 set -euo pipefail
 here="$(cd "$(dirname "$0")/.." && pwd)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Literal
@@ -11,9 +12,12 @@ from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from settings.errors import ProvisionError
+from settings.paths import shared_dir
 from settings.provision import Progress
 
 _MODEL_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+_LOCAL_CHECKPOINT = "put the files in a folder and use a checkpoint with source = 'local'"
+_LOCAL_FILE = "give the prompt set file = a local copy"
 _UNREACHABLE = (LocalEntryNotFoundError, OfflineModeIsEnabled, httpx.HTTPError, OSError)
 
 
@@ -25,18 +29,21 @@ def download_snapshot(repository: str, revision: str, folder: Path, progress: Pr
     """
     progress(f"downloading {repository} at {revision[:12]} from the hub")
     try:
-        snapshot_download(
-            repository, revision=revision, local_dir=folder, allow_patterns=_MODEL_FILES
+        cached = snapshot_download(
+            repository,
+            revision=revision,
+            cache_dir=shared_dir("hub"),
+            allow_patterns=_MODEL_FILES,
         )
     except HfHubHTTPError as error:
         raise _refused(repository, revision, error) from None
     except _UNREACHABLE as error:
-        raise _unreachable(repository, revision, error) from None
-    shutil.rmtree(folder / ".cache", ignore_errors=True)
-    if not (folder / "config.json").is_file():
+        raise _unreachable(repository, revision, error, _LOCAL_CHECKPOINT) from None
+    if not (Path(cached) / "config.json").is_file():
         raise ProvisionError(
             f"{repository} at {revision} holds no config.json", "Check checkpoint.repository"
         )
+    _link_tree(Path(cached), folder)
 
 
 def download_file(
@@ -44,11 +51,13 @@ def download_file(
 ) -> None:
     """One file of `repository` at `revision`, copied to `target`; raises as above."""
     try:
-        cached = hf_hub_download(repository, file, revision=revision, repo_type=kind)
+        cached = hf_hub_download(
+            repository, file, revision=revision, repo_type=kind, cache_dir=shared_dir("hub")
+        )
     except HfHubHTTPError as error:
         raise _refused(repository, revision, error) from None
     except _UNREACHABLE as error:
-        raise _unreachable(repository, revision, error) from None
+        raise _unreachable(repository, revision, error, _LOCAL_FILE) from None
     shutil.copyfile(cached, target)
 
 
@@ -59,11 +68,22 @@ def _refused(repository: str, revision: str, error: Exception) -> ProvisionError
     )
 
 
-def _unreachable(repository: str, revision: str, error: Exception) -> ProvisionError:
+def _unreachable(
+    repository: str, revision: str, error: Exception, otherwise: str
+) -> ProvisionError:
     return ProvisionError(
         f"the hub cannot be reached for {repository} at {revision}: {_first_line(error)}",
-        "Connect to it, or put the files in a folder and use a checkpoint with source = 'local'",
+        f"Connect to it, or {otherwise}",
     )
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    """Hard links to the cache's files: it can resume a broken download, and nothing lies twice."""
+    for file in source.rglob("*"):
+        if file.is_file():
+            link = target / file.relative_to(source)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            os.link(file.resolve(), link)
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ import gzip
 import json
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,16 @@ def rows_of(source: PromptSource, progress: Progress = log.info) -> list[Row]:
             f"prompt set {source.set!r}: {path} cannot be read ({error!r})",
             f"It needs one JSON object a line with {found.id_field!r} and the set's text field",
         ) from None
+
+
+def fetch(sources: Iterable[PromptSource], progress: Progress = log.info) -> None:
+    """Have every dataset of `sources` on disk, and every generator answer once."""
+    for source in sources:
+        found = prompt_set(source.set)
+        if isinstance(found, Generator):
+            found.draw(random.Random(0))
+        else:
+            rows_of(source, progress)
 
 
 def _file_of(source: PromptSource, found: RowSet, progress: Progress) -> Path:

@@ -132,12 +132,13 @@ def _need(checkpoint: Checkpoint, field: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m settings.weights SETTING ...`: fetch what each needs, print the folders."""
+    """`python -m settings.weights SETTING ...`: fetch models and prompts, print the folders."""
     names = sys.argv[1:] if arguments is None else arguments
     if not names or names[0] in ("-h", "--help"):
         print("usage: python -m settings.weights SETTING [SETTING ...]", file=sys.stderr)
         return 0 if names else 2
     from settings.loading import load_setting
+    from settings.prompt_sets import fetch
 
     def progress(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -149,6 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
             drafter = ensure_drafter(setting, progress)
             if drafter is not None:
                 print(drafter)
+            fetch((*setting.prompts.search, *setting.prompts.heldout), progress)
     except SpecfarmError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -173,7 +173,7 @@ def test_hub_sets_want_a_pinned_revision(tmp_path: Path, monkeypatch: pytest.Mon
         rows_of(source("math500", 0, 1))
     asked = []
 
-    def download(repository: str, file: str, revision: str, repo_type: str) -> str:
+    def download(repository: str, file: str, revision: str, repo_type: str, **_: object) -> str:
         asked.append((repository, file, revision, repo_type))
         return str(DATA / "math500.jsonl")
 

@@ -110,9 +110,14 @@ def test_hub_snapshot_is_pinned_and_offline_is_explained(
     def offline(repository: str, revision: str, **_: object) -> None:
         raise hub.OfflineModeIsEnabled("offline")
 
-    def online(repository: str, revision: str, local_dir: Path, **_: object) -> None:
+    def online(repository: str, revision: str, cache_dir: Path, **_: object) -> str:
+        """As the hub's cache lies: a snapshot of links to blobs."""
         asked.append((repository, revision))
-        (local_dir / "config.json").write_text("{}")
+        snapshot = cache_dir / "snapshots" / revision
+        snapshot.mkdir(parents=True)
+        (cache_dir / "blob").write_text("{}")
+        (snapshot / "config.json").symlink_to(cache_dir / "blob")
+        return str(snapshot)
 
     monkeypatch.setattr(hub, "snapshot_download", offline)
     with pytest.raises(ProvisionError, match=f"org/model at {revision}.*source = 'local'"):
@@ -120,7 +125,9 @@ def test_hub_snapshot_is_pinned_and_offline_is_explained(
     assert not list((data / "shared/models").glob("m-*"))
     monkeypatch.setattr(hub, "snapshot_download", online)
     folder = ensure_checkpoint(checkpoint, "m")
-    assert folder.name == "m-bf16-aaaaaaaaaaaa" and (folder / "config.json").is_file()
+    assert folder.name == "m-bf16-aaaaaaaaaaaa"
+    assert (folder / "config.json").read_text() == "{}"
+    assert not (folder / "config.json").is_symlink()
     ensure_checkpoint(checkpoint, "m")
     assert asked == [("org/model", revision)]
 
