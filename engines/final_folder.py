@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,33 +52,6 @@ def read_certificate(folder: Path) -> dict[str, Any]:
         if not isinstance(data, dict) or not isinstance(data.get(key), str):
             raise EngineError(f"{path}: {key} is missing", "Run specfarm certify")
     return dict(data)
-
-
-def write_final(
-    folder: Path,
-    store: TreeStore,
-    stock_commit: str,
-    final_commit: str,
-    certificate: Mapping[str, object],
-) -> EngineLock:
-    """Write a whole final folder (replacing one that is there) in one rename."""
-    stock, final = store.tree(stock_commit), store.tree(final_commit)
-    lock = EngineLock(stock.tree_hash, stock.commit, final.tree_hash, final.commit)
-    draft = folder.with_name(folder.name + ".tmp")
-    shutil.rmtree(draft, ignore_errors=True)
-    (draft / "patches").mkdir(parents=True)
-    (draft / "stock.bundle").write_bytes(store.bundle(stock.commit))
-    for number, patch in enumerate(store.patch_series(stock.commit, final.commit), 1):
-        title = patch.split("\n", 1)[0].removeprefix("# ").lower()
-        slug = re.sub(r"[^a-z0-9]+", "-", title).strip("-")[:50] or "change"
-        path = draft / "patches" / f"{number:04}-{slug}.patch"
-        path.write_bytes(patch.encode("utf-8", "surrogateescape"))
-    rows = "".join(f'{key} = "{value}"\n' for key, value in asdict(lock).items())
-    (draft / "engine.lock").write_text(rows)
-    (draft / "certificate.json").write_text(json.dumps(certificate, indent=1) + "\n")
-    shutil.rmtree(folder, ignore_errors=True)
-    draft.rename(folder)
-    return lock
 
 
 def rebuild_final(folder: Path, store: TreeStore) -> Tree:

@@ -38,14 +38,15 @@ def import_stock(setting: Setting, store: TreeStore) -> Tree:
 
 
 def final_folder(setting: Setting) -> Path:
-    """`settings/<name>/final` of the checkout, else `work/final/<name>` of the data folder.
+    """`work/final/<name>` of the data folder (the last search's winner), else the promoted one in
+    `settings/<name>/final` of the checkout.
 
     Raises:
         EngineError: neither exists; names both.
     """
     places = (
-        checkout_root() / "settings" / setting.name / "final",
         data_root() / "work" / "final" / setting.name,
+        checkout_root() / "settings" / setting.name / "final",
     )
     for place in places:
         if (place / "engine.lock").exists():

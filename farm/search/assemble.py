@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import torch
 import transformers
 
 from engines.registry import engine_driver
+from engines.resolve import import_stock
 from engines.tree_store import Tree, TreeStore
 from explorers.memory_explorer import canary_proposals
 from explorers.registry import make_explorer
@@ -23,19 +23,12 @@ from farm.campaign.observer import Observer
 from farm.campaign.options import SearchOptions
 from farm.ledger import Campaign, Ledger, UnitKey
 from farm.promotion.harness import harness_hash
-from farm.promotion.machine import machine_facts
+from farm.promotion.machine import environment_hash, hardware_id, machine_facts
 from farm.search.bench_statistics import BenchStatistics
 from farm.search.prompts import prompt_supply
 from settings.loading import load_exact_twin, load_setting
 from settings.prompts import seed_commitment
-from settings.schema import Setting
 from settings.weights import ensure_target
-
-
-def import_stock(store: TreeStore, setting: Setting) -> Tree:
-    """The setting's stock engine as it stands in this checkout, in the tree store."""
-    driver = engine_driver(setting.engine.name)
-    return store.import_stock(driver.stock_source(), driver.name)
 
 
 def import_reference(store: TreeStore) -> Tree:
@@ -56,7 +49,7 @@ def assemble(
     options = SearchOptions.from_json(campaign.options)
     observer.message("preparing weights and prompts")
     tokenizer_dir = ensure_target(setting, observer.message)
-    commit = str(ledger.note_once(campaign.id, "stock_commit", import_stock(store, setting).commit))
+    commit = str(ledger.note_once(campaign.id, "stock_commit", import_stock(setting, store).commit))
     reference = str(
         ledger.note_once(campaign.id, "reference_commit", import_reference(store).commit)
     )
@@ -86,16 +79,18 @@ def assemble(
 
 def unit_keys(ctx: CampaignContext) -> Callable[[Job], UnitKey]:
     """How this campaign's jobs map to ledger units."""
-    environment = _digest({"torch": torch.__version__, "transformers": transformers.__version__})
+    environment = environment_hash()
     harness = harness_hash()
-    machine = _digest(dict(ctx.machine))
+    machine = hardware_id(ctx.machine)
 
     def key_of(job: Job) -> UnitKey:
         if isinstance(job, MeasureJob):
             tree = next(arm.tree_hash for arm in job.arms if arm.label == job.subject)
-            prompts = [*job.requests, *job.exact_requests]
+            given: Any = [asdict(request) for request in (*job.requests, *job.exact_requests)]
         else:
-            tree, prompts = job.stock_tree, []
+            # What is forced is part of the unit: other answers need another verdict.
+            tree = job.stock_tree
+            given = [job.ar_answers, job.stock_answers, job.answers, job.exact_answers]
         phase, _, subject = job.unit.partition(":")
         return UnitKey(
             campaign=ctx.campaign_id,
@@ -106,7 +101,7 @@ def unit_keys(ctx: CampaignContext) -> Callable[[Job], UnitKey]:
             harness=harness,
             hardware=machine,
             phase=phase,
-            prompt_set=_digest([asdict(prompt) for prompt in prompts]),
+            prompt_set=_digest(given),
             subject=subject,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.resolve import store_for
 from engines.tree_store import Tree, TreeStore
 from explorers.protocol import Change, Prediction, Proposal
 from farm.campaign.baselines import measure_baselines
@@ -51,7 +52,7 @@ def evaluate_one(
     """
     ledger = open_ledger()
     setting = load_setting(setting_name)
-    store = TreeStore()
+    store = store_for(setting)
     row = new_campaign(ledger, setting, SearchOptions(canaries=0))
     ctx = assemble(row, ledger, observer, store)
     given = _given(store, ctx.stock.commit, patch, tree, commit)

@@ -33,6 +33,7 @@ def export_winner(
     verified = confirmation.verified
     evidence = Evidence(
         engine=ctx.setting.engine.name,
+        hardware=ctx.setting.hardware.gpu,
         stock_commit=ctx.stock.commit,
         harness=harness_hash(),
         seed=str(ledger.note_once(ctx.campaign_id, "heldout_seed", "")),

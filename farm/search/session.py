@@ -11,7 +11,7 @@ from contextlib import suppress
 import psutil
 
 from engines.process_registry import ProcessRegistry
-from engines.tree_store import TreeStore
+from engines.resolve import store_for
 from farm.campaign.flow import CampaignEnd, campaign
 from farm.campaign.observer import Observer
 from farm.campaign.options import SearchOptions
@@ -23,6 +23,7 @@ from farm.search.assemble import assemble, unit_keys
 from farm.search.finish import export_winner
 from farm.workers.codec import decode_outcome, encode_outcome
 from settings.errors import SpecfarmError
+from settings.loading import load_setting
 from settings.paths import work_dir
 from settings.schema import Setting
 
@@ -68,7 +69,7 @@ def run_campaign(
     """
     for leftover in ProcessRegistry().reap_leftovers():
         observer.message(f"ended a leftover of a killed run: {leftover}")
-    store = TreeStore()
+    store = store_for(load_setting(row.setting))
     ctx = assemble(row, ledger, observer, store)
     workers = make_workers(ctx.setting, ctx.options.workers)
     try:
