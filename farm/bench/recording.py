@@ -248,11 +248,10 @@ class _Reader:
         path = f"{self.where}.{where}" if where else self.where
         if not isinstance(item, Mapping):
             raise MeasurementError(f"{path} is no table", "Measure again.")
-        values = dict(item)
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in item.items()}
         for key in tuples:
-            if not isinstance(values.get(key), list | tuple):
+            if not isinstance(values.get(key), tuple):
                 raise MeasurementError(f"{path}.{key} is missing or no list", "Measure again.")
-            values[key] = tuple(values[key])
         try:
             return kind(**values)
         except TypeError as error:

@@ -104,20 +104,23 @@ class _Machine:
     def done_at(self, start: float, work: float) -> float:
         """When `work` seconds of still-machine work begun at `start` are finished."""
         while True:
-            grid = np.arange(len(self.work)) * _GRID_S
-            target = float(np.interp(start, grid, self.work)) + work
-            if start < grid[-1] and target < self.work[-1]:
+            target = self._work_at(start) + work
+            if target < self.work[-1]:
                 place = int(np.searchsorted(self.work, target))
                 low, high = self.work[place - 1], self.work[place]
                 return float((place - 1 + (target - low) / (high - low)) * _GRID_S)
             self._extend()
 
     def delivered(self, start: float, end: float) -> float:
-        while end >= (len(self.work) - 1) * _GRID_S:
+        """Seconds of still-machine work done between two wall times."""
+        return self._work_at(end) - self._work_at(start)
+
+    def _work_at(self, when: float) -> float:
+        place, part = divmod(when / _GRID_S, 1.0)
+        while place + 1 >= len(self.work):
             self._extend()
-        grid = np.arange(len(self.work)) * _GRID_S
-        at = np.interp([start, end], grid, self.work)
-        return float(at[1] - at[0])
+        low, high = self.work[int(place)], self.work[int(place) + 1]
+        return float(low + part * (high - low))
 
 
 def simulate(
