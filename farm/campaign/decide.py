@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.campaign.jobs import MeasureOutcome, VerifyOutcome
+from farm.campaign.jobs import Job, MeasureJob, MeasureOutcome, Outcome, VerifyOutcome
 from farm.results import RatioInterval
 from farm.verdicts import Decision, Verdict
 
@@ -12,6 +12,24 @@ _FAILED = {
     "malformed": Verdict.CRASHED,
     "out_of_memory": Verdict.INFEASIBLE,
 }
+
+
+def environment_fault(job: Job, outcome: Outcome) -> str | None:
+    """Why `outcome` says nothing about an engine under test, so that the unit may be tried again;
+    None when it is a finding. Stock, AR and the reference are trusted: where they fail, the
+    machine is at fault, even if one of them is the job's subject."""
+    if isinstance(outcome, VerifyOutcome):
+        return outcome.reason if outcome.status == "invalid_environment" else None
+    if outcome.status == "ok":
+        return None
+    tested = isinstance(job, MeasureJob) and any(
+        spec.label == job.subject and spec.arm in ("candidate", "final") for spec in job.arms
+    )
+    if tested and isinstance(job, MeasureJob):
+        decision = failed(outcome, job.subject)
+        if decision is None or decision.verdict is not Verdict.INVALID_ENVIRONMENT:
+            return None
+    return outcome.error or outcome.status
 
 
 def failed(outcome: MeasureOutcome, subject: str) -> Decision | None:
@@ -72,7 +90,7 @@ def decide(
     if verified is not None and (lossy := not_lossless(verified)) is not None:
         return lossy
     if ratio is None:
-        return Decision(Verdict.INVALID_ENVIRONMENT, "no ratio could be estimated")
+        return Decision(Verdict.INCONCLUSIVE, "the timed answers hold no ratio")
     speed = faster(ratio, floor)
     if outcome.clear_loser and speed.verdict is not Verdict.NOT_FASTER:
         return Decision(Verdict.NOT_FASTER, f"dropped early: {speed.reason}", speed.evidence)

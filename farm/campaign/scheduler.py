@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farm.campaign.decide import environment_fault
 from farm.campaign.jobs import Job, Outcome
 from farm.campaign.workers import Workers
 from farm.ledger import Ledger, UnitKey
@@ -22,8 +23,9 @@ Task = Generator[Job, Outcome, Any]
 class Phase:
     """Tasks that may run side by side; the campaign goes on when all have ended.
 
-    `may_start` is asked before each task: False (the budget is spent) ends it unrun, and its
-    result is None.
+    `may_start` is asked before the first unit of a task that the ledger does not know: False (the
+    budget is spent) ends the task unrun, and its result is None. What was measured before a kill
+    therefore counts, however late the resume.
     """
 
     name: str
@@ -57,8 +59,9 @@ class UnitStore:
 
     def end(self, job: Job, outcome: Outcome) -> None:
         """A broken environment is recorded as failed, so that resume tries the unit again."""
-        if outcome.status == "invalid_environment":
-            self._ledger.fail(self._key_of(job), getattr(outcome, "error", "") or outcome.status)
+        fault = environment_fault(job, outcome)
+        if fault is not None:
+            self._ledger.fail(self._key_of(job), fault or outcome.status)
         else:
             self._ledger.finish(self._key_of(job), self._encode(outcome))
 
@@ -93,10 +96,7 @@ class Scheduler:
             self._next_phase()
         elif self._waiting and len(self._running) < self._workers.capacity:
             index, task = self._waiting.popleft()
-            if self._phase.may_start():
-                self._advance(index, task, None)
-            else:
-                task.close()
+            self._advance(index, task, None, self._phase.may_start)
         else:
             job, outcome = self._workers.wait()
             self._units.end(job, outcome)
@@ -116,14 +116,25 @@ class Scheduler:
         self._results = [None] * len(self._phase.tasks)
         self._waiting = deque(enumerate(self._phase.tasks))
 
-    def _advance(self, index: int, task: Task, outcome: Outcome | None) -> None:
+    def _advance(
+        self,
+        index: int,
+        task: Task,
+        outcome: Outcome | None,
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Sends `outcome` into the task; answers known jobs from the ledger, submits the next."""
+        started = False
         try:
             job = next(task) if outcome is None else task.send(outcome)
             while (known := self._units.known(job)) is not None:
+                started = True
                 job = task.send(known)
         except StopIteration as end:
             self._results[index] = end.value
+            return
+        if not started and not may_start():
+            task.close()
             return
         self._units.start(job)
         self._running[job.unit] = (index, task)
