@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.answers import GenerationRequest
 from engines.errors import PatchConflict, TreeRefused
 from explorers.protocol import Change, Proposal
+from farm.bench.errors import MeasurementError
 from farm.campaign.context import CampaignContext, Measured, TreeLike
 from farm.campaign.decide import decide, failed
 from farm.campaign.jobs import ArmSpec, MeasureJob, MeasureOutcome, VerifyJob, VerifyOutcome
@@ -111,7 +113,7 @@ def measure_and_verify(
         return _finish(ctx, _with(row, decision=failure), measured)
     assert measured.recording is not None
     recordings = [measured.recording]
-    ratio = ctx.statistics.estimate(recordings, "candidate", "stock", baseline.name)
+    ratio = estimated(ctx, recordings, "stock", baseline.name)
     verified: VerifyOutcome | None = None
     if not measured.clear_loser:
         verified = yield from verify(
@@ -129,7 +131,7 @@ def measure_and_verify(
                 calibration=baseline.calibration,
             )
         )
-    decision = decide(measured, ratio.ratio, verified, baseline.floor)
+    decision = decide(measured, ratio.ratio if ratio else None, verified, baseline.floor)
     return _finish(
         ctx,
         with_numbers(row, decision, ratio, verified, baseline.to_stock, baseline.stock_to_ar),
@@ -140,25 +142,45 @@ def measure_and_verify(
 def with_numbers(
     row: CandidateResult,
     decision: Decision,
-    measured: Measured,
+    measured: Measured | None,
     verified: VerifyOutcome | None,
     incumbent_to_stock: RatioInterval | None,
     stock_to_ar: RatioInterval | None,
 ) -> CandidateResult:
     """Fills a row: ratios to stock and AR composed where they were measured against another arm."""
-    to_stock = compose(measured.ratio, incumbent_to_stock)
     summary = None if verified is None or verified.summary is None else verified.summary
-    return _with(
+    row = _with(
         row,
         decision=decision,
+        lossless=None if summary is None else LosslessSummary(**summary),
+    )
+    if measured is None:
+        return row
+    to_stock = compose(measured.ratio, incumbent_to_stock)
+    return _with(
+        row,
         to_stock=to_stock,
         to_ar=None if stock_to_ar is None else compose(to_stock, stock_to_ar),
         accept_length=measured.accept_length.get("candidate"),
         tau_ratio=measured.tau_ratio,
         step_ratio=measured.step_ratio,
         mean_throughput_ratio=measured.mean_throughput_ratio,
-        lossless=None if summary is None else LosslessSummary(**summary),
     )
+
+
+def estimated(
+    ctx: CampaignContext,
+    recordings: Sequence[Mapping[str, Any]],
+    denominator: str,
+    baseline: str,
+) -> Measured | None:
+    """The candidate's ratio; None where its answers hold none (too short to time, say): a bad
+    candidate must not end the campaign."""
+    try:
+        return ctx.statistics.estimate(recordings, "candidate", denominator, baseline)
+    except MeasurementError as error:
+        ctx.observer.message(f"no ratio to {baseline}: {error}")
+        return None
 
 
 def compose(first: RatioInterval, second: RatioInterval | None) -> RatioInterval:

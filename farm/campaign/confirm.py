@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from farm.campaign.baselines import Baselines
-from farm.campaign.candidate import arm
+from farm.campaign.candidate import arm, estimated
 from farm.campaign.context import CampaignContext, Measured
 from farm.campaign.decide import decide, failed
 from farm.campaign.jobs import MeasureJob, MeasureOutcome, VerifyJob, VerifyOutcome
@@ -67,14 +67,16 @@ def confirm(
         ],
     )
     verified = verified_list[0]
-    estimate = ctx.statistics.estimate
-    ratio = estimate(recordings, "candidate", "stock", ctx.stock_name)
     ar_name = f"{ctx.stock_name}-ar"
+    ratio = estimated(ctx, recordings, "stock", ctx.stock_name)
+    to_ar = estimated(ctx, recordings, "ar", ar_name)
+    if ratio is None or to_ar is None:
+        return _unconfirmed(decide(outcomes[0], None, verified, base.floor))
     return Confirmation(
         decision=decide(outcomes[0], ratio.ratio, verified, base.floor),
         to_stock=ratio.ratio,
-        to_ar=estimate(recordings, "candidate", "ar", ar_name).ratio,
-        stock_to_ar=estimate(recordings, "stock", "ar", ar_name).ratio,
+        to_ar=to_ar.ratio,
+        stock_to_ar=ctx.statistics.estimate(recordings, "stock", "ar", ar_name).ratio,
         measured=ratio,
         verified=verified,
         prompt_ids=tuple(request.prompt_ids for request in requests),

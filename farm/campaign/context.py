@@ -54,7 +54,9 @@ class Statistics(Protocol):
         numerator: str,
         denominator: str,
         baseline: str,
-    ) -> Measured: ...
+    ) -> Measured:
+        """Raises MeasurementError where the recordings do not hold a ratio."""
+        ...
 
     def aa_floor(self, recordings: Sequence[Mapping[str, Any]]) -> tuple[RatioInterval, float]: ...
 
