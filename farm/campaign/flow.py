@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from explorers.protocol import Change, Evidence, ExplorerContext, Proposal
@@ -15,7 +15,7 @@ from farm.campaign.context import CampaignContext, TreeLike
 from farm.campaign.merge import merge_accepted
 from farm.campaign.scheduler import Phase
 from farm.results import CampaignReport, CandidateResult
-from farm.verdicts import Verdict
+from farm.verdicts import Decision, Verdict
 
 # Set aside from the budget for merging and confirming, in measurements' worth of time.
 _RESERVED_MEASUREMENTS = 5
@@ -54,11 +54,11 @@ def campaign(ctx: CampaignContext) -> Generator[Phase, list[Any], CampaignEnd]:
         if winner is None:
             break
         confirmation_of_round = yield from confirm(ctx, winner, base)
-        row = confirmed_row(winner, confirmation_of_round)
+        row = _above(incumbent, confirmed_row(winner, confirmation_of_round))
         state.rows[row.candidate_id] = row
         ctx.observer.candidate(row, None)
         if row.decision.verdict is not Verdict.ACCEPTED:
-            fallback = yield from _fallback(ctx, state, base, row)
+            fallback = yield from _fallback(ctx, state, base, row, incumbent)
             if fallback is not None:
                 incumbent, confirmation = fallback
             break
@@ -166,7 +166,11 @@ class _Tree:
 
 
 def _fallback(
-    ctx: CampaignContext, state: _State, base: Baselines, failed_row: CandidateResult
+    ctx: CampaignContext,
+    state: _State,
+    base: Baselines,
+    failed_row: CandidateResult,
+    incumbent: CandidateResult | None,
 ) -> Generator[Phase, list[Any], tuple[CandidateResult, Confirmation] | None]:
     """When a merge does not hold on held-out prompts, its best single member gets one chance."""
     singles = sorted(
@@ -175,17 +179,33 @@ def _fallback(
             for row in state.rows.values()
             if row.decision.verdict is Verdict.ACCEPTED
             and row.kind == "mechanism"
-            and row.candidate_id != failed_row.candidate_id
+            and row.round == failed_row.round
         ),
         key=lambda row: -(row.to_stock.ratio if row.to_stock else 0.0),
     )
     if failed_row.kind != "merge" or not singles:
         return None
     confirmation = yield from confirm(ctx, singles[0], base)
-    row = confirmed_row(singles[0], confirmation)
+    row = _above(incumbent, confirmed_row(singles[0], confirmation))
     state.rows[row.candidate_id] = row
     ctx.observer.candidate(row, None)
     return (row, confirmation) if row.decision.verdict is Verdict.ACCEPTED else None
+
+
+def _above(incumbent: CandidateResult | None, row: CandidateResult) -> CandidateResult:
+    """`row`, no longer accepted where on held-out prompts it is not above the incumbent: being
+    faster than stock is not enough to take its place."""
+    held = None if incumbent is None else incumbent.heldout_to_stock
+    new = row.heldout_to_stock
+    if held is None or new is None or new.ratio > held.ratio:
+        return row
+    if row.decision.verdict is not Verdict.ACCEPTED:
+        return row
+    reason = (
+        f"on held-out prompts: x{new.ratio:.3f} to {new.baseline} is not above the incumbent's "
+        f"x{held.ratio:.3f}"
+    )
+    return replace(row, decision=Decision(Verdict.NOT_FASTER, reason, row.decision.evidence))
 
 
 def _time_for_more(ctx: CampaignContext) -> bool:
