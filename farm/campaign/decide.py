@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from farm.campaign.jobs import Job, MeasureJob, MeasureOutcome, Outcome, VerifyOutcome
 from farm.results import RatioInterval
 from farm.verdicts import Decision, Verdict
@@ -64,6 +66,10 @@ def faster(ratio: RatioInterval, floor: float) -> Decision:
     span = f"x{ratio.ratio:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
     evidence: dict[str, object] = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
     evidence["floor"] = floor
+    if not all(map(math.isfinite, (ratio.ratio, ratio.low, ratio.high, floor))):
+        return Decision(
+            Verdict.INCONCLUSIVE, f"{span} to {ratio.baseline} is no interval", evidence
+        )
     if ratio.low > floor:
         reason = f"{span} to {ratio.baseline}, above the A/A floor {floor:.3f}"
         return Decision(Verdict.ACCEPTED, reason, evidence)
