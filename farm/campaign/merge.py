@@ -38,9 +38,12 @@ def merge_accepted(
             ctx.observer.message(f"{addition.mechanism} does not merge: {error}")
             continue
         merged: list[CandidateResult] = yield Phase(
-            "merge", [_merge_task(ctx, [*members, addition], tree, round_, baseline)]
+            "merge",
+            [_merge_task(ctx, [*members, addition], tree, round_, baseline)],
+            lambda: _time_to_merge(ctx),
         )
         if merged[0] is None:
+            ctx.observer.message(f"{addition.mechanism} was not merged: the budget is spent")
             break
         rows.append(merged[0])
         if _better(merged[0], best):
@@ -70,6 +73,13 @@ def _merge_task(
     return measure_and_verify(
         ctx, proposal, candidate_id, round_, tree, baseline, ctx.prompts.search
     )
+
+
+def _time_to_merge(ctx: CampaignContext) -> bool:
+    """Whether confirmation keeps its share of the budget."""
+    measurement = ctx.setting.measurement
+    reserved = measurement.launches_confirm * measurement.seconds_per_candidate
+    return ctx.time_left() > min(reserved, ctx.options.budget_s / 4)
 
 
 def _product(members: Sequence[CandidateResult]) -> float:

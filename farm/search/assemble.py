@@ -25,6 +25,7 @@ from farm.ledger import Campaign, Ledger, UnitKey
 from farm.promotion.harness import harness_hash
 from farm.promotion.machine import environment_hash, hardware_id, machine_facts
 from farm.search.bench_statistics import BenchStatistics
+from farm.search.budget_clock import budget_clock
 from farm.search.prompts import prompt_supply
 from settings.loading import load_exact_twin, load_setting
 from settings.prompts import seed_commitment
@@ -45,6 +46,7 @@ def assemble(
     its public commitment), so that a resumed campaign goes on with the same ones even when the
     checkout has changed.
     """
+    clock = budget_clock(campaign.created, ledger.units(campaign.id))
     setting = load_setting(campaign.setting)
     options = SearchOptions.from_json(campaign.options)
     observer.message("preparing weights and prompts")
@@ -74,6 +76,7 @@ def assemble(
         started=campaign.created,
         machine=machine_facts(),
         has_compiler=shutil.which("g++") is not None,
+        clock=clock,
     )
 
 
