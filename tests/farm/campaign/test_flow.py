@@ -288,3 +288,14 @@ def test_several_devices_in_any_order_give_the_same_verdicts(tmp_path: Path) -> 
     )
     assert one.verdicts(one.run()) == many.verdicts(many.run())
     assert many.workers.most == 3
+
+
+def test_merging_leaves_confirmation_its_share_of_the_budget(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    effects = {name: Effect(1.2 - 0.02 * n) for n, name in enumerate(names)}
+    farm = Farm(tmp_path, World(effects), {1: [proposal(n) for n in names]}, budget_s=110)
+    end = farm.run()
+    merges = [u for u in farm.workers.submitted if "merge" in u and u.startswith("measure")]
+    assert len(merges) < 3
+    assert any("was not merged: the budget is spent" in text for text in farm.observer.messages)
+    assert end.report.promoted is not None
