@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from native_engine.w12 import choose_window, decode_matrix, pack_matrix
 from native_engine.w12.format import exponent_histogram, packed_bytes
 
@@ -21,7 +22,9 @@ def test_every_pattern_survives(base: int) -> None:
     assert len(packed.entries) == (256 - 16) * 256  # all exponents outside the window
 
 
-@pytest.mark.parametrize("pattern", [0x0000, 0x8000, 0x0001, 0x807F, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF])
+@pytest.mark.parametrize(
+    "pattern", [0x0000, 0x8000, 0x0001, 0x807F, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF]
+)
 def test_special_values_at_every_position_of_a_block(pattern: int) -> None:
     rng = np.random.default_rng(pattern)
     for position in range(1024):

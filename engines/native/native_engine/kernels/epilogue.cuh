@@ -63,6 +63,7 @@ __device__ __forceinline__ void reduce_and_store(const SkinnyParams& p, const Wo
        item += consumers * p.cluster) {
     const int r = item / kTokenTiles, n = item % kTokenTiles;
     float c[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll 1
     for (int rank = 0; rank < p.cluster; ++rank) {
       for (int s = 0; s < p.split; ++s) {
         const uint8_t* at = ring + (((r * p.split + s) * kTokenTiles + n) * 32 + lane) * 16;

@@ -4,80 +4,88 @@
 
 namespace specfarm {
 
-// Walks the k blocks a warp takes: block ordinal i stands for k block
-// first + (i / unroll * split) * unroll + i % unroll.
-struct BlockWalk {
-  int first, limit, split, unroll;
-  __device__ __forceinline__ int kblock(int i) const {
-    return first + (i / unroll) * split * unroll + i % unroll;
-  }
-};
+// Loads into a register that keeps its value where `wanted` is false: a select after the load
+// would wait for it on the spot.
+__device__ __forceinline__ void load_if(bool wanted, const uint32_t* from, uint32_t& to) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n@p ld.global.nc.u32 %0, [%2];\n}"
+      : "+r"(to)
+      : "r"(static_cast<uint32_t>(wanted)), "l"(from));
+}
 
+// Follows a warp over the k blocks first, first + stride, ... < limit of a row tile. Blocks of
+// even and odd ordinal keep their entries in registers of their own, kOdd chooses.
 class EscapeStream {
  public:
-  __device__ __forceinline__ void start(const SkinnyParams& p, int tile, BlockWalk walk, int lane) {
-    walk_ = walk;
-    lane_ = lane;
+  __device__ __forceinline__ void start(const SkinnyParams& p, int tile, int first, int stride,
+                                        int limit, int lane) {
     meta_ = p.escape_meta + static_cast<int64_t>(tile) * p.kblocks;
     entries_ = p.entries + p.tile_start[tile];
-    chunk_ = load_chunk(0);
-    next_chunk_ = load_chunk(32);
-    ordinal_ = 0;
-    meta0_ = __shfl_sync(~0u, chunk_, 0);
-    meta1_ = __shfl_sync(~0u, chunk_, 1);
-    entry0_ = load_entry(meta0_);
-    entry1_ = load_entry(meta1_);
+    lane_ = lane;
+    limit_ = limit;
+    stride_ = stride;
+    next_kblock_ = first + lane * stride;
+    entry_[0] = entry_[1] = chunk_ = next_chunk_ = 0;
+    load_chunk(chunk_);
+    load_chunk(next_chunk_);
+    ahead_ = 0;
+    fetch<0>();
+    fetch<1>();
   }
 
-  __device__ __forceinline__ uint32_t count() const { return meta0_ & 2047u; }
+  template <int kOdd>
+  __device__ __forceinline__ uint32_t count() const {
+    return meta_now_[kOdd] & 2047u;
+  }
 
   // Writes the exponents of the current block into the warp's plane; all lanes take part.
+  template <int kOdd>
   __device__ __forceinline__ void write(uint8_t* plane) const {
     __syncwarp();
-    for (uint32_t o = lane_; o < count(); o += 32) {
-      const uint32_t e = entry(o);
-      plane[e >> 8] = static_cast<uint8_t>(e);
+    if (lane_ < count<kOdd>()) plane[entry_[kOdd] >> 8] = static_cast<uint8_t>(entry_[kOdd]);
+#pragma unroll 1
+    for (uint32_t o = lane_ + 32; o < count<kOdd>(); o += 32) {
+      const uint32_t entry = __ldg(entries_ + (meta_now_[kOdd] >> 11) + o);
+      plane[entry >> 8] = static_cast<uint8_t>(entry);
     }
     __syncwarp();
   }
 
   // Puts the window's first exponent back.
+  template <int kOdd>
   __device__ __forceinline__ void restore(uint8_t* plane, uint32_t base) const {
     __syncwarp();
-    for (uint32_t o = lane_; o < count(); o += 32)
-      plane[entry(o) >> 8] = static_cast<uint8_t>(base);
+    if (lane_ < count<kOdd>()) plane[entry_[kOdd] >> 8] = static_cast<uint8_t>(base);
+#pragma unroll 1
+    for (uint32_t o = lane_ + 32; o < count<kOdd>(); o += 32)
+      plane[__ldg(entries_ + (meta_now_[kOdd] >> 11) + o) >> 8] = static_cast<uint8_t>(base);
   }
 
-  __device__ __forceinline__ void advance() {
-    const int ahead = ordinal_ + 2;
-    if ((ahead & 31) == 0) {
+  // Turns from this block to the one two further on.
+  template <int kOdd>
+  __device__ __forceinline__ void fetch() {
+    if (kOdd == 0 && ahead_ == 32) {
+      ahead_ = 0;
       chunk_ = next_chunk_;
-      next_chunk_ = load_chunk(ahead + 32);
+      load_chunk(next_chunk_);
     }
-    meta0_ = meta1_, entry0_ = entry1_;
-    meta1_ = __shfl_sync(~0u, chunk_, ahead & 31);
-    entry1_ = load_entry(meta1_);
-    ++ordinal_;
+    const uint32_t meta = __shfl_sync(~0u, chunk_, ahead_++);
+    meta_now_[kOdd] = meta;
+    load_if(lane_ < (meta & 2047u), entries_ + (meta >> 11) + lane_, entry_[kOdd]);
   }
 
  private:
-  __device__ __forceinline__ uint32_t load_chunk(int i) const {
-    const int kblock = walk_.kblock(i + lane_);
-    return kblock < walk_.limit ? __ldg(meta_ + kblock) : 0u;
-  }
-  __device__ __forceinline__ uint32_t load_entry(uint32_t meta) const {
-    return lane_ < (meta & 2047u) ? __ldg(entries_ + (meta >> 11) + lane_) : 0u;
-  }
-  __device__ __forceinline__ uint32_t entry(uint32_t o) const {
-    return o < 32 ? entry0_ : __ldg(entries_ + (meta0_ >> 11) + o);
+  // Past the limit a lane keeps an old value: at worst entries nobody uses are read.
+  __device__ __forceinline__ void load_chunk(uint32_t& to) {
+    load_if(next_kblock_ < limit_, meta_ + next_kblock_, to);
+    next_kblock_ += 32 * stride_;
   }
 
-  BlockWalk walk_;
   const uint32_t* meta_;
   const uint32_t* entries_;
-  uint32_t chunk_, next_chunk_, meta0_, meta1_, entry0_, entry1_;
-  uint32_t lane_;
-  int ordinal_;
+  uint32_t chunk_, next_chunk_, lane_;
+  uint32_t meta_now_[2], entry_[2];
+  int next_kblock_, stride_, limit_, ahead_;
 };
 
 }  // namespace specfarm

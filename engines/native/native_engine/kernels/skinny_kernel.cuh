@@ -19,25 +19,23 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t* a, uint32_t b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Slots of the ring in turn: byte offsets of the current one.
 struct Ring {
   uint8_t* memory;
-  SharedLayout layout;
-  int stages;
-  int slot = 0;
+  uint32_t x, w, full;  // x and w: offsets into memory; full: shared address, `empty` 8 after it
   uint32_t phase = 0;
+  int slot = 0;
 
-  __device__ __forceinline__ Ring(uint8_t* memory_, const SharedLayout& layout_, int stages_)
-      : memory(memory_), layout(layout_), stages(stages_) {}
-  __device__ __forceinline__ uint8_t* x() const { return memory + slot * layout.x_bytes; }
-  __device__ __forceinline__ uint8_t* w() const {
-    return memory + layout.w_offset + slot * layout.w_bytes;
-  }
-  __device__ __forceinline__ uint32_t full() const {
-    return shared_address(memory + layout.barrier_offset) + 16 * slot;
-  }
-  __device__ __forceinline__ uint32_t empty() const { return full() + 8; }
-  __device__ __forceinline__ void next() {
-    if (++slot == stages) slot = 0, phase ^= 1;
+  __device__ __forceinline__ Ring(uint8_t* memory_, const SharedLayout& layout)
+      : memory(memory_), x(0), w(layout.w_offset),
+        full(shared_address(memory_) + layout.barrier_offset) {}
+  __device__ __forceinline__ uint32_t empty() const { return full + 8; }
+  __device__ __forceinline__ void next(const SkinnyParams& p, const SharedLayout& layout) {
+    x += layout.x_bytes, w += layout.w_bytes, full += 16;
+    if (++slot == p.stages) {
+      slot = 0, phase ^= 1;
+      x = 0, w = layout.w_offset, full -= 16 * p.stages;
+    }
   }
 };
 
@@ -46,45 +44,54 @@ struct Producer {
   const SkinnyParams& p;
   const CUtensorMap* x_map;
   const WorkRange& work;
-  int lane, token_rows;
-  uint64_t once, keep;
+  const SharedLayout& layout;
+  int lane;
 
-  __device__ __forceinline__ void weights(const Ring& ring, int pass, int step) const {
+  __device__ __forceinline__ void weights(const Ring& ring, int pass, int step,
+                                          uint64_t policy) const {
     const int tile = work.tile_first + pass * p.row_warps + lane;
     const int rows = min(p.row_warps, work.tile_end - work.tile_first - pass * p.row_warps);
-    const int per_step = p.split * p.unroll;
-    const int kblock = work.k_first + step * per_step;
-    const uint32_t bytes = min(per_step, work.k_end - kblock) * Format::kBlockBytes;
-    if (lane == 0) barrier_expect(ring.full(), bytes * rows + ring.layout.x_bytes);
+    const int kblock = work.k_first + step * p.split;
+    const uint32_t bytes = min(p.split, work.k_end - kblock) * Format::kBlockBytes;
+    if (lane == 0) barrier_expect(ring.full, bytes * rows + layout.x_bytes);
     __syncwarp();
     if (lane < rows) {
       const int64_t block = static_cast<int64_t>(tile) * p.kblocks + kblock;
-      bulk_copy(shared_address(ring.w()) + lane * per_step * Format::kBlockBytes,
-                p.weights + block * Format::kBlockBytes, bytes, ring.full(), once);
+      bulk_copy(shared_address(ring.memory) + ring.w + lane * p.split * Format::kBlockBytes,
+                p.weights + block * Format::kBlockBytes, bytes, ring.full, policy);
     }
   }
 
-  __device__ __forceinline__ void activations(const Ring& ring, int step) const {
+  __device__ __forceinline__ void activations(const Ring& ring, int step, uint64_t policy) const {
     if (lane == 0)
-      tensor_copy(shared_address(ring.x()), x_map, 0, 0,
-                  work.k_first + step * p.split * p.unroll, ring.full(), keep);
+      tensor_copy(shared_address(ring.memory) + ring.x, x_map, 0, 0,
+                  work.k_first + step * p.split, ring.full, policy);
   }
 
   // The weights of the first stages are asked for before the previous grid has ended.
   __device__ __forceinline__ int first_weights(Ring ring) const {
+    const uint64_t once = stream_once_policy();
     const int issued = min(p.stages, work.passes * work.steps);
-    for (int i = 0; i < issued; ++i, ring.next()) weights(ring, i / work.steps, i % work.steps);
+    int pass = 0, step = 0;
+#pragma unroll 1
+    for (int i = 0; i < issued; ++i, ring.next(p, layout)) {
+      weights(ring, pass, step, once);
+      if (++step == work.steps) step = 0, ++pass;
+    }
     return issued;
   }
 
   __device__ __forceinline__ void run(Ring ring, int issued) const {
+    const uint64_t once = stream_once_policy(), keep = keep_policy();
     wait_for_previous_grid();
-    for (int i = 0; i < issued; ++i, ring.next()) activations(ring, i % work.steps);
-    int pass = issued / work.steps, step = issued % work.steps;
-    for (int i = issued; i < work.passes * work.steps; ++i, ring.next()) {
-      barrier_wait(ring.empty(), ring.phase ^ 1);
-      weights(ring, pass, step);
-      activations(ring, step);
+    int pass = 0, step = 0;
+#pragma unroll 1
+    for (int i = 0; i < work.passes * work.steps; ++i, ring.next(p, layout)) {
+      if (i >= issued) {
+        barrier_wait(ring.empty(), ring.phase ^ 1);
+        weights(ring, pass, step, once);
+      }
+      activations(ring, step, keep);
       if (++step == work.steps) step = 0, ++pass;
     }
   }
@@ -94,26 +101,22 @@ template <class Format, int kTokenTiles>
 struct Consumer {
   const SkinnyParams& p;
   const WorkRange& work;
+  const SharedLayout& layout;
   int warp, lane;
   uint8_t* plane;
 
-  // One k block: 4 k16 steps for every token tile. Returns a word that depends on every load.
-  __device__ __forceinline__ uint32_t block(const uint8_t* w, const uint8_t* x, bool patched,
-                                            float (&acc)[kTokenTiles][4]) const {
-    uint32_t a[16];
-    uint32_t seen = Format::fragments(w, lane, a, p.base * 0x00800080u, p.zero + 1, plane, patched);
-    const int g = lane >> 2, q = lane & 3;
-    const uint8_t* row = x + g * 128;
-    const int first = ((2 * q) ^ g) * 16, second = ((2 * q + 1) ^ g) * 16;  // 128-byte swizzle
+  // Two k16 steps of a k block for every token tile; `x` is this lane's 16-byte piece.
+  template <int kHalf>
+  __device__ __forceinline__ uint32_t half(const uint8_t* w, const uint8_t* x, const WindowAdd& add,
+                                           float (&acc)[kTokenTiles][4]) const {
+    uint32_t a[8];
+    uint32_t seen = Format::template fragments<kHalf>(w, lane, a, add);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      const uint4 low = load16(row + n * 1024 + first);
-      const uint4 high = load16(row + n * 1024 + second);
-      mma(acc[n], a, low.x, low.y);
-      mma(acc[n], a + 4, low.z, low.w);
-      mma(acc[n], a + 8, high.x, high.y);
-      mma(acc[n], a + 12, high.z, high.w);
-      seen ^= low.x ^ high.x;
+      const uint4 b = load16(x + n * 1024);
+      mma(acc[n], a, b.x, b.y);
+      mma(acc[n], a + 4, b.z, b.w);
+      seen ^= b.x;
     }
     return seen;
   }
@@ -126,41 +129,57 @@ struct Consumer {
     if (lane == 0) barrier_arrive(barrier);
   }
 
-  __device__ __forceinline__ void pass(Ring& ring, int tile, int share,
-                                       float (&acc)[kTokenTiles][4]) const {
-    const bool active = tile < work.tile_end;
-    const int r = warp / p.split;
-    const BlockWalk walk{work.k_first + share * p.unroll, work.k_end, p.split, p.unroll};
+  struct Share {
+    uint32_t w, x0, x1;  // this lane's pieces of a slot: weights, activations of either half
+    int blocks;          // k blocks of this warp
     EscapeStream escapes;
-    if (Format::kEscapes && active) escapes.start(p, tile, walk, lane);
-    int ordinal = 0;
-    for (int step = 0; step < work.steps; ++step, ring.next()) {
-      barrier_wait(ring.full(), ring.phase);
-      uint32_t seen = 0;
-      for (int u = 0; u < p.unroll; ++u, ++ordinal) {
-        if (!active || walk.kblock(ordinal) >= work.k_end) continue;
-        const int in_step = share * p.unroll + u;
-        const uint8_t* w =
-            ring.w() + (r * p.split * p.unroll + in_step) * Format::kBlockBytes;
-        const uint8_t* x = ring.x() + in_step * kTokenTiles * 1024;
-        const bool patched = Format::kEscapes && escapes.count() != 0;
-        if (patched) escapes.write(plane);
-        seen ^= block(w, x, patched, acc);
-        if (patched) escapes.restore(plane, p.base);
-        if (Format::kEscapes) escapes.advance();
-      }
-      release(ring, seen);
+  };
+
+  template <int kOdd>
+  __device__ __forceinline__ void block(Ring& ring, Share& share, int step,
+                                        float (&acc)[kTokenTiles][4]) const {
+    barrier_wait(ring.full, ring.phase);
+    uint32_t seen = 0;
+    if (step < share.blocks) {
+      const uint8_t* w = ring.memory + ring.w + share.w;
+      const uint8_t* x = ring.memory + ring.x;
+      const bool patched = Format::kEscapes && share.escapes.template count<kOdd>() != 0;
+      if (patched) share.escapes.template write<kOdd>(plane);
+      const WindowAdd add{p.base * 0x00800080u, p.zero + 1, plane, patched};
+      seen = half<0>(w, x + share.x0, add, acc);
+      seen ^= half<1>(w, x + share.x1, add, acc);
+      if (patched) share.escapes.template restore<kOdd>(plane, p.base);
+      if (Format::kEscapes) share.escapes.template fetch<kOdd>();
+    }
+    release(ring, seen);
+    ring.next(p, layout);
+  }
+
+  __device__ __forceinline__ void pass(Ring& ring, int tile, float (&acc)[kTokenTiles][4]) const {
+    const int part = warp % p.split, first = work.k_first + part;
+    const int g = lane >> 2, q = lane & 3;
+    Share share;
+    share.blocks = tile < work.tile_end ? (work.k_end - first + p.split - 1) / p.split : 0;
+    share.w = warp * Format::kBlockBytes;
+    share.x0 = part * kTokenTiles * 1024 + g * 128 + ((2 * q) ^ g) * 16;  // 128-byte swizzle
+    share.x1 = share.x0 ^ 16;
+    if (Format::kEscapes && share.blocks > 0)
+      share.escapes.start(p, tile, first, p.split, work.k_end, lane);
+#pragma unroll 1
+    for (int step = 0; step < work.steps; ++step) {
+      block<0>(ring, share, step, acc);
+      if (++step < work.steps) block<1>(ring, share, step, acc);
     }
   }
 
   __device__ __forceinline__ void run(Ring ring) const {
-    const int share = warp % p.split, consumers = p.row_warps * p.split;
+#pragma unroll 1
     for (int i = 0; i < work.passes; ++i) {
       float acc[kTokenTiles][4] = {};
       const int tile = work.tile_first + i * p.row_warps + warp / p.split;
-      pass(ring, tile, share, acc);
+      pass(ring, tile, acc);
       if (p.split * p.cluster > 1) {  // the host makes sure that there is one pass
-        sync_warps(1, consumers * 32);
+        sync_warps(1, p.row_warps * p.split * 32);
         publish_partials<kTokenTiles>(ring.memory, acc, warp, lane);
       } else if (tile < work.tile_end) {
 #pragma unroll
@@ -178,15 +197,14 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
   const WorkRange work(p);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int consumers = p.row_warps * p.split;
-  Ring ring(memory, layout, p.stages);
+  const Ring ring(memory, layout);
   if (warp == consumers) {
-    const Producer<Format> producer{p,    &x_map, work, lane, kTokenTiles * 8, stream_once_policy(),
-                                    keep_policy()};
+    const Producer<Format> producer{p, &x_map, work, layout, lane};
     if (lane == 0) {
+#pragma unroll 1
       for (int i = 0; i < p.stages; ++i) {
-        const uint32_t full = shared_address(memory + layout.barrier_offset) + 16 * i;
-        barrier_init(full, 1);
-        barrier_init(full + 8, consumers);
+        barrier_init(ring.full + 16 * i, 1);
+        barrier_init(ring.full + 16 * i + 8, consumers);
       }
       barrier_init_fence();
     }
@@ -204,7 +222,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
     }
     __syncthreads();
     let_next_grid_start();
-    const Consumer<Format, kTokenTiles> consumer{p, work, warp, lane, plane};
+    const Consumer<Format, kTokenTiles> consumer{p, work, layout, warp, lane, plane};
     consumer.run(ring);
   }
   if (p.split * p.cluster == 1) return;

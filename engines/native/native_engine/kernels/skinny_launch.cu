@@ -40,7 +40,7 @@ int encode_x(CUtensorMap* map, const void* x, int64_t ldx, const SkinnyParams& p
   const cuuint64_t dims[3] = {64, static_cast<cuuint64_t>(p.m), static_cast<cuuint64_t>(p.kblocks)};
   const cuuint64_t strides[2] = {static_cast<cuuint64_t>(ldx) * 2, 128};
   const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(token_tiles * 8),
-                             static_cast<cuuint32_t>(p.split * p.unroll)};
+                             static_cast<cuuint32_t>(p.split)};
   const cuuint32_t steps[3] = {1, 1, 1};
   const CUresult result =
       encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(x), dims, strides, box,
@@ -58,6 +58,14 @@ const char* specfarm_error(int code) {
   if (code == 1002) return "no kernel for this number of token tiles";
   if (code >= 2000) return "cuTensorMapEncodeTiled refused x: is it 16-byte aligned?";
   return cudaGetErrorString(static_cast<cudaError_t>(code));
+}
+
+// Shared memory a block of the device may use, bytes; 0 when it cannot be asked.
+int specfarm_shared_limit(int device) {
+  int bytes = 0;
+  const cudaError_t status =
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return status == cudaSuccess ? bytes : 0;
 }
 
 int specfarm_shared_bytes(const specfarm::SkinnyParams* p, int w12, int token_tiles) {

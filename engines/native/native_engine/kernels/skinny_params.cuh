@@ -4,7 +4,7 @@
 
 namespace specfarm {
 
-constexpr int kMaxWarps = 21;  // 20 consumers and the producer
+constexpr int kMaxWarps = 20;  // 19 consumers and the producer: 96 registers a thread
 constexpr int kTileRows = 16;
 constexpr int kBlockCols = 64;
 constexpr int kScratchBytes = 1024;  // a block's exponents, one byte a weight
@@ -19,8 +19,7 @@ struct SkinnyParams {
   int32_t groups;     // clusters of blocks; each takes a contiguous range of row tiles
   int32_t cluster;    // blocks a cluster: they share the k blocks
   int32_t row_warps;  // row tiles a block works on at a time
-  int32_t split;      // warps that share the k blocks of one row tile
-  int32_t unroll;     // k blocks a warp takes from a stage
+  int32_t split;      // warps that share the k blocks of one row tile, in turn
   int32_t stages;
   int32_t base;       // first exponent of the window
   int32_t out_f32;

@@ -20,8 +20,7 @@ struct WorkRange {
     tile_end = static_cast<int>(static_cast<int64_t>(p.tiles) * (group + 1) / p.groups);
     k_first = p.kblocks * rank / p.cluster;
     k_end = p.kblocks * (rank + 1) / p.cluster;
-    const int per_step = p.split * p.unroll;
-    steps = (k_end - k_first + per_step - 1) / per_step;
+    steps = (k_end - k_first + p.split - 1) / p.split;
     passes = (tile_end - tile_first + p.row_warps - 1) / p.row_warps;
   }
 };
@@ -33,9 +32,8 @@ struct SharedLayout {
 
   __host__ __device__ SharedLayout(const SkinnyParams& p, int block_bytes, int token_tiles,
                                    bool planes) {
-    const int per_step = p.split * p.unroll;
-    x_bytes = static_cast<uint32_t>(per_step * token_tiles * 8 * 128);
-    w_bytes = static_cast<uint32_t>(per_step * p.row_warps * block_bytes);
+    x_bytes = static_cast<uint32_t>(p.split * token_tiles * 8 * 128);
+    w_bytes = static_cast<uint32_t>(p.split * p.row_warps * block_bytes);
     w_offset = x_bytes * p.stages;
     plane_offset = w_offset + w_bytes * p.stages;
     barrier_offset = plane_offset + (planes ? p.row_warps * p.split * kScratchBytes : 0);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from native_engine.w12.format import (
     BLOCK_BYTES,
@@ -71,7 +72,7 @@ def pack_tiles(bits: U16, base: int) -> tuple[U8, U32, U32]:
     return words.view(np.uint8), counts, entries
 
 
-def _escapes(ordered: U16, escaped: np.ndarray) -> tuple[U32, U32]:  # type: ignore[type-arg]
+def _escapes(ordered: U16, escaped: NDArray[np.bool_]) -> tuple[U32, U32]:
     tiles, kblocks = ordered.shape[:2]
     counts = escaped.reshape(tiles, kblocks, WEIGHTS).sum(axis=2, dtype=np.uint32)
     index = np.flatnonzero(escaped)

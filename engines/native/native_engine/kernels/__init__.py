@@ -1,0 +1,1 @@
+"""CUDA kernels of the native engine, compiled by nvcc at first use."""

@@ -1,0 +1,107 @@
+"""How the skinny GEMM is spread over the chip: a function of the matrix alone.
+
+The split of the k range (`split`, `cluster`) fixes the order of every sum, so it must not depend
+on the number of tokens: row i of a batch is then the same bits whatever M is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ROWS = 16
+COLS = 64
+MAX_CONSUMERS = 19
+TOKEN_TILES = (1, 2, 3, 4, 6, 8)
+MAX_TOKENS = 8 * TOKEN_TILES[-1]
+PLANE_BYTES = 1024
+BLOCK_BYTES = {True: 1536, False: 2048}  # by w12
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`groups` clusters of `cluster` blocks share the row tiles; a block works on `row_warps` row
+    tiles at a time, `split` warps each."""
+
+    groups: int
+    cluster: int
+    row_warps: int
+    split: int
+
+    def __post_init__(self) -> None:
+        if self.row_warps * self.split > MAX_CONSUMERS:
+            raise ValueError(f"row_warps x split is at most {MAX_CONSUMERS}: {self}")
+
+    def passes(self, rows: int) -> int:
+        return -(-(-(-(rows // ROWS) // self.groups)) // self.row_warps)
+
+    def check(self, rows: int, cols: int) -> None:
+        """Refuse a matrix this schedule cannot do."""
+        if rows % ROWS or cols % COLS:
+            raise ValueError(f"needs N % {ROWS} == 0 and K % {COLS} == 0, not {rows} x {cols}")
+        if self.split * self.cluster > 1 and self.passes(rows) > 1:
+            raise ValueError(f"a split k range needs one pass over the rows: {self} at N={rows}")
+        if self.groups > rows // ROWS:
+            raise ValueError(f"{self.groups} groups for {rows // ROWS} row tiles")
+
+
+def token_tiles(tokens: int) -> int:
+    """Tiles of 8 tokens the kernel is instantiated for, at least `tokens`."""
+    for tiles in TOKEN_TILES:
+        if tokens <= 8 * tiles:
+            return tiles
+    raise ValueError(f"at most {MAX_TOKENS} tokens a launch, not {tokens}")
+
+
+def stage_bytes(schedule: Schedule, w12: bool, tiles: int) -> int:
+    return schedule.split * (tiles * 1024 + schedule.row_warps * BLOCK_BYTES[w12])
+
+
+def stages(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int) -> int:
+    """Depth of the ring that fits; the partial sums of a split k range reuse it."""
+    consumers = schedule.row_warps * schedule.split
+    room = shared_bytes - consumers * PLANE_BYTES * w12
+    depth = min(64, room // (stage_bytes(schedule, w12, tiles) + 16))
+    partials = consumers * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
+    if depth < 1 or depth * stage_bytes(schedule, w12, tiles) < partials:
+        raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
+    return depth
+
+
+def _fits(schedule: Schedule, shared_bytes: int) -> bool:
+    """Whether every number of tokens gets a ring at least two stages deep, in both formats."""
+    try:
+        return all(
+            stages(schedule, w12, TOKEN_TILES[-1], shared_bytes) >= 2 for w12 in (True, False)
+        )
+    except ValueError:
+        return False
+
+
+def _candidates(rows: int, cols: int, multiprocessors: int) -> Iterator[Schedule]:
+    """Schedules to try, the best first."""
+    tiles, kblocks = rows // ROWS, cols // COLS
+    each, cluster = -(-tiles // multiprocessors), 1
+    if each <= 4 and kblocks >= 32:
+        pairs = multiprocessors // 2
+        paired = -(-tiles // pairs)
+        # worth a reduction across the pair where it evens the row tiles out
+        if paired <= 8 and paired * pairs < (each - 0.05) * multiprocessors:
+            each, cluster = paired, 2
+    groups = -(-tiles // each)
+    if each <= MAX_CONSUMERS:
+        widest = max(1, min(16 // each, kblocks // cluster, 8))
+        for split in range(widest, 0, -1):
+            yield Schedule(groups, cluster, each, split)
+    groups = min(tiles, multiprocessors)
+    each = -(-tiles // groups)
+    for passes in range(-(-each // MAX_CONSUMERS), each + 1):
+        yield Schedule(groups, 1, -(-each // passes), 1)
+
+
+def choose(rows: int, cols: int, multiprocessors: int, shared_bytes: int) -> Schedule:
+    """A schedule whose blocks all have the same number of row tiles, or nearly."""
+    for schedule in _candidates(rows, cols, multiprocessors):
+        if _fits(schedule, shared_bytes):
+            return schedule
+    raise ValueError(f"no schedule for {rows} x {cols} in {shared_bytes} bytes of shared memory")
