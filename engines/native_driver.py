@@ -12,7 +12,6 @@ from settings.schema import ArmName, Setting
 SETTING_OWNED_KEYS = frozenset(
     {
         "target",
-        "drafter",
         "model_dir",
         "revision",
         "dtype",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.engine_process import EngineProcess
+from engines.engine_process import EngineProcess, fresh_port
 from engines.launcher import launch
 from engines.process_registry import ProcessRegistry
 from engines.registry import register_engine
@@ -48,6 +48,11 @@ FAKE = {
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPECFARM_DATA", str(tmp_path / "data"))
     return tmp_path / "data"
+
+
+@pytest.fixture
+def free_port() -> int:
+    return fresh_port("127.0.0.1")
 
 
 @pytest.fixture
