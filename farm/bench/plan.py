@@ -74,7 +74,7 @@ def plan_measurement(
     lives on repeats gives prompts up for them, down to `ENOUGH_PROMPTS`.
     """
     seconds = measurement.seconds_per_candidate if seconds is None else seconds
-    fits = max(int(seconds / max(answer_s * arms, 1e-6)), FEWEST_PROMPTS)
+    fits = max(int(seconds / max(answer_s * arms, 1e-6) + 1e-6), FEWEST_PROMPTS)
     top = min(measurement.prompts, available_prompts or measurement.prompts)
     wanted = max(measurement.repeats, WANTED_REPEATS.get(measurement.estimator, 1))
     prompts = min(top, fits)

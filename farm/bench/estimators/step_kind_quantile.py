@@ -9,12 +9,14 @@ read it beside mean throughput.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from farm.bench.estimators.cells import Cells, Side
+from farm.bench.steps import DecodeSteps
 from farm.statistics.statistic import Components, Floats
 
 QUANTILE = 0.1
@@ -22,12 +24,20 @@ FEWEST_STEPS = 20
 
 
 def statistic(cells: Cells) -> StepKinds:
-    """The pooled statistic of both arms."""
-    return StepKinds(
-        cells.shape,
-        _pool(cells, [(place, cell.numerator) for place, cell in cells.cells.items()]),
-        _pool(cells, [(place, cell.denominator) for place, cell in cells.cells.items()]),
-    )
+    """The pooled statistic of both arms; rare kinds are merged alike in both."""
+    sides = [
+        [(place, getattr(cell, name)) for place, cell in sorted(cells.cells.items())]
+        for name in ("numerator", "denominator")
+    ]
+    steps = [s for side in sides for _, arm in side for s in arm.repeats.values()]
+    stated = all(bool((s.rows > 0).all()) for s in steps)
+    merged = _merge_rare(np.concatenate([_kind(s, stated) for s in steps]))
+    top, bottom = (_pool(cells, side, stated, merged) for side in sides)
+    return StepKinds(cells.shape, top, bottom)
+
+
+def _kind(steps: DecodeSteps, stated: bool) -> NDArray[np.int64]:
+    return steps.rows if stated else steps.tokens
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,12 @@ def _quantile(ascending: Floats, prompt: NDArray[np.int64], weights: Floats) -> 
     return float(ascending[np.searchsorted(mass, QUANTILE * mass[-1])])
 
 
-def _pool(cells: Cells, sides: list[tuple[tuple[int, int], Side]]) -> Pool:
+def _pool(
+    cells: Cells,
+    sides: list[tuple[tuple[int, int], Side]],
+    stated: bool,
+    merged: Mapping[int, int],
+) -> Pool:
     rows = [
         (launch, prompt, steps)
         for (launch, prompt), side in sides
@@ -98,9 +113,9 @@ def _pool(cells: Cells, sides: list[tuple[tuple[int, int], Side]]) -> Pool:
     prompt = np.concatenate([np.full(s.count, at) for _, at, s in rows])
     gap = np.concatenate([s.gap_s for _, _, s in rows])
     clean = np.concatenate([s.clean for _, _, s in rows])
-    stated = np.concatenate([s.rows for _, _, s in rows])
     committed = np.concatenate([s.tokens for _, _, s in rows])
-    kind = _merge_rare(stated if (stated > 0).all() else committed)
+    found = np.concatenate([_kind(s, stated) for _, _, s in rows])
+    kind = np.asarray([merged[int(k)] for k in found], dtype=np.int64)
     names = np.unique(kind)
     counts = np.zeros((*cells.shape, len(names)))
     tokens = np.zeros(cells.shape)
@@ -121,12 +136,9 @@ def _pool(cells: Cells, sides: list[tuple[tuple[int, int], Side]]) -> Pool:
     return Pool(tuple(kinds), counts, tokens)
 
 
-def _merge_rare(kind: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merge_rare(kind: NDArray[np.int64]) -> dict[int, int]:
     """Kinds with too few steps for a quantile join the next smaller kind that has enough."""
     names, counts = np.unique(kind, return_counts=True)
-    target: dict[int, int] = {}
     enough = [int(n) for n, c in zip(names, counts, strict=True) if c >= FEWEST_STEPS]
-    for name in (int(n) for n in names):
-        below = [n for n in enough if n <= name]
-        target[name] = below[-1] if below else (enough[0] if enough else int(names[0]))
-    return np.asarray([target[int(k)] for k in kind], dtype=np.int64)
+    first = enough[0] if enough else int(names[0])
+    return {int(name): max([n for n in enough if n <= name], default=first) for name in names}
