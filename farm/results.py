@@ -93,8 +93,9 @@ def candidate_from_json(data: dict[str, Any]) -> CandidateResult:
     return CandidateResult(
         **{
             **data,
-            "decision": Decision(Verdict(decision["verdict"]), decision["reason"],
-                                 decision["evidence"]),
+            "decision": Decision(
+                Verdict(decision["verdict"]), decision["reason"], decision["evidence"]
+            ),
             "to_stock": _interval(data["to_stock"]),
             "to_ar": _interval(data["to_ar"]),
             "heldout_to_stock": _interval(data["heldout_to_stock"]),

@@ -62,7 +62,7 @@ def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Basel
             verify(
                 VerifyJob(
                     unit="verify:calibration",
-                    setting=ctx.setting.name,
+                    setting=ctx.setting_ref,
                     stock_commit=ctx.stock.commit,
                     stock_tree=ctx.stock.tree_hash,
                     bundle=ctx.trees.bundle(ctx.stock.commit),
@@ -106,7 +106,7 @@ def _measure(
 ) -> MeasureJob:
     return MeasureJob(
         unit=unit,
-        setting=ctx.setting.name,
+        setting=ctx.setting_ref,
         arms=arms,
         requests=ctx.prompts.search,
         subject=subject,

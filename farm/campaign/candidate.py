@@ -18,6 +18,7 @@ from farm.campaign.scheduler import Task
 from farm.campaign.tasks import measure, verify
 from farm.results import CandidateResult, LosslessSummary, RatioInterval
 from farm.verdicts import Decision, Verdict
+from settings.schema import ArmName
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Baseline:
 
     tree: TreeLike
     name: str
-    arm: str
+    arm: ArmName
     to_stock: RatioInterval | None
     stock_to_ar: RatioInterval | None
     floor: float
@@ -50,7 +51,7 @@ def commit_change(ctx: CampaignContext, base: str, change: Change, message: str)
     return tree
 
 
-def arm(ctx: CampaignContext, label: str, role: str, tree: TreeLike) -> ArmSpec:
+def arm(ctx: CampaignContext, label: str, role: ArmName, tree: TreeLike) -> ArmSpec:
     return ArmSpec(label, role, ctx.setting.engine.name, tree.commit, tree.tree_hash)
 
 
@@ -92,7 +93,7 @@ def measure_and_verify(
     measured = yield from measure(
         MeasureJob(
             unit=f"measure:{candidate_id}",
-            setting=ctx.setting.name,
+            setting=ctx.setting_ref,
             arms=(
                 arm(ctx, "candidate", "candidate", tree),
                 arm(ctx, "stock", baseline.arm, baseline.tree),
@@ -119,7 +120,7 @@ def measure_and_verify(
         verified = yield from verify(
             VerifyJob(
                 unit=f"verify:{candidate_id}",
-                setting=ctx.setting.name,
+                setting=ctx.setting_ref,
                 stock_commit=ctx.stock.commit,
                 stock_tree=ctx.stock.tree_hash,
                 bundle=ctx.trees.bundle(ctx.stock.commit),

@@ -54,7 +54,7 @@ def confirm(
             verify(
                 VerifyJob(
                     unit=f"verify:{purpose}",
-                    setting=ctx.setting.name,
+                    setting=ctx.setting_ref,
                     stock_commit=ctx.stock.commit,
                     stock_tree=ctx.stock.tree_hash,
                     bundle=ctx.trees.bundle(ctx.stock.commit),
@@ -106,7 +106,7 @@ def _launch(
     arms = (candidate, arm(ctx, "stock", "stock", ctx.stock), arm(ctx, "ar", "ar", ctx.stock))
     return MeasureJob(
         unit=f"confirm:{row.candidate_id}:{launch}",
-        setting=ctx.setting.name,
+        setting=ctx.setting_ref,
         arms=arms,
         requests=requests,
         subject="candidate",

@@ -96,7 +96,13 @@ class CampaignContext:
     started: float
     machine: Mapping[str, Any]
     has_compiler: bool
+    setting_path: str | None = None
     clock: Callable[[], float] = time.time
+
+    @property
+    def setting_ref(self) -> str:
+        """What jobs load the setting by: its path where it was given by one, else its name."""
+        return self.setting_path or self.setting.name
 
     @property
     def stock_name(self) -> str:

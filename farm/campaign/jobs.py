@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engines.answers import GenerationRequest
+from settings.schema import ArmName
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class ArmSpec:
     `stock_b`); `arm` is the launch arm; `engine` a name of the engine registry."""
 
     label: str
-    arm: str
+    arm: ArmName
     engine: str
     commit: str
     tree_hash: str

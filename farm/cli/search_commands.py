@@ -61,7 +61,7 @@ def search(
     from farm.search.launch import run_with_ray
 
     ledger = open_ledger()
-    row = new_campaign(ledger, loaded, options)
+    row = new_campaign(ledger, setting, options)
     observer = terminal(as_json)
     observer.message(f"campaign {row.id} (if killed: specfarm resume {row.id})")
     observer.message(plan.headline())

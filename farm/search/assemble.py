@@ -27,7 +27,7 @@ from farm.promotion.machine import environment_hash, hardware_id, machine_facts
 from farm.search.bench_statistics import BenchStatistics
 from farm.search.budget_clock import budget_clock
 from farm.search.prompts import prompt_supply
-from settings.loading import load_exact_twin, load_setting
+from settings.loading import find_setting, load_exact_twin, load_setting
 from settings.prompts import seed_commitment
 from settings.weights import ensure_target
 
@@ -57,11 +57,16 @@ def assemble(
     )
     seed = str(ledger.note_once(campaign.id, "heldout_seed", secrets.token_hex(16)))
     ledger.note_once(campaign.id, "heldout_seed_sha256", seed_commitment(seed))
+    file = find_setting(campaign.setting)
+    by_path = "/" in campaign.setting
     twin = load_exact_twin(campaign.setting)
+    twin_ref = None
+    if twin is not None:
+        twin_ref = str(file.parent.parent / twin.name) if by_path else twin.name
     return CampaignContext(
         campaign_id=campaign.id,
         setting=setting,
-        exact_setting=None if twin is None else twin.name,
+        exact_setting=twin_ref,
         options=options,
         stock=store.tree(commit),
         reference=store.tree(reference),
@@ -75,6 +80,7 @@ def assemble(
         seed=int(hashlib.sha256(campaign.id.encode()).hexdigest()[:8], 16),
         started=campaign.created,
         machine=machine_facts(),
+        setting_path=str(file.parent) if by_path else None,
         has_compiler=shutil.which("g++") is not None,
         clock=clock,
     )

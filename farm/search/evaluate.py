@@ -53,7 +53,7 @@ def evaluate_one(
     ledger = open_ledger()
     setting = load_setting(setting_name)
     store = store_for(setting)
-    row = new_campaign(ledger, setting, SearchOptions(canaries=0))
+    row = new_campaign(ledger, setting_name, SearchOptions(canaries=0))
     ctx = assemble(row, ledger, observer, store)
     given = _given(store, ctx.stock.commit, patch, tree, commit)
     service = VerifyService(store)

@@ -23,7 +23,7 @@ from farm.search.assemble import assemble, unit_keys
 from farm.search.finish import export_winner
 from farm.workers.codec import decode_outcome, encode_outcome
 from settings.errors import SpecfarmError
-from settings.loading import load_setting
+from settings.loading import find_setting, load_setting
 from settings.paths import work_dir
 from settings.schema import Setting
 
@@ -35,11 +35,13 @@ def open_ledger() -> Ledger:
     return Ledger(work_dir() / "ledger.sqlite")
 
 
-def new_campaign(ledger: Ledger, setting: Setting, options: SearchOptions) -> Campaign:
-    """A row for a new campaign; its id is the UTC time and four random hex digits."""
+def new_campaign(ledger: Ledger, setting: str, options: SearchOptions) -> Campaign:
+    """A row for a new campaign of a setting, given by name or path; its id is the UTC time and four
+    random hex digits."""
+    reference = str(find_setting(setting).parent) if "/" in setting else setting
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     campaign_id = f"{stamp}-{secrets.token_hex(2)}"
-    return ledger.create_campaign(campaign_id, setting.name, options.to_json())
+    return ledger.create_campaign(campaign_id, reference, options.to_json())
 
 
 def claim(ledger: Ledger, campaign_row: Campaign) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -118,13 +119,23 @@ def _launched(arm: ArmSpec, setting: Setting, store: TreeStore) -> Iterator[Engi
         served = setting.model_copy(
             update={"engine": setting.engine.model_copy(update={"name": arm.engine})}
         )
+    model = ensure_target(setting)
     with _blaming(arm.label):
         tree = store.checkout(arm.commit)
-        engine = launch(served, arm.arm, tree, arm.tree_hash, ensure_target(setting))  # type: ignore[arg-type]
+        engine = launch(
+            served, arm.arm, tree, arm.tree_hash, model, cpus=_cpus(setting.hardware.threads)
+        )
     try:
         yield engine
     finally:
         engine.stop()
+
+
+def _cpus(threads: int) -> tuple[int, ...] | None:
+    """The machine's last cores for the engines (arms take turns there), the rest for the client;
+    None where there are too few to part them."""
+    available = sorted(os.sched_getaffinity(0))
+    return tuple(available[-threads:]) if len(available) > threads else None
 
 
 def _warm(label: str, engine: EngineProcess, job: MeasureJob, setting: Setting) -> WarmUp:

@@ -48,7 +48,8 @@ class VerifyService:
 
         @contextmanager
         def stock(name: str) -> Iterator[Forcer]:
-            with self._pool.forcer(name, job.stock_commit) as forcer:
+            reference = job.setting if name == setting.name else job.exact_setting or name
+            with self._pool.forcer(reference, job.stock_commit) as forcer:
                 yield forcer
 
         calibration = None if job.calibration is None else calibration_from_json(job.calibration)
