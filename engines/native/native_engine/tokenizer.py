@@ -39,9 +39,10 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Raises BadRequest for text that is not valid Unicode (a lone surrogate)."""
         try:
-            ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
+            text.encode()
         except UnicodeEncodeError as error:
             raise BadRequest("text", f"not valid Unicode: {error}") from error
+        ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -1,0 +1,47 @@
+"""A native server on a free port of this process, over a tiny random model."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from native_engine.config import EngineConfig
+from native_engine.engine import load_engine
+from native_engine.scheduler import Scheduler
+from native_engine.server.app import create_app
+from native_engine.server.state import LaunchFacts, ServerState
+from native_engine.tokenizer import Tokenizer
+
+
+@contextmanager
+def serve(
+    folder: Path, *, speculation: bool = True, max_queued: int = 8, tokens: int = 256
+) -> Iterator[tuple[str, ServerState]]:
+    """Base URL and state; the server is stopped at the end."""
+    tokenizer = Tokenizer(folder)
+    knobs = EngineConfig()
+    engine = load_engine(folder, knobs, "fp32", tokens, speculation, tokenizer.decode)
+    facts = LaunchFacts(
+        str(folder), "tiny", "stock", "f" * 40, "fp32", 1, speculation, tokens, 1, max_queued
+    )
+    state = ServerState(facts, knobs, Scheduler(engine, max_queued), tokenizer)
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(state), host="127.0.0.1", port=0, log_level="error")
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}", state
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+        state.scheduler.close()
