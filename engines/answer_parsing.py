@@ -16,6 +16,8 @@ def generate_payload(request: GenerationRequest, *, stream: bool) -> dict[str, A
         sampling["ignore_eos"] = True
     if request.stop_token_ids:
         sampling["stop_token_ids"] = list(request.stop_token_ids)
+    if request.stop:
+        sampling["stop"] = list(request.stop)
     return {
         "input_ids": list(request.prompt_ids),
         "sampling_params": sampling,

@@ -84,7 +84,9 @@ def _aa_job(ctx: CampaignContext, launch: int) -> MeasureJob:
         arm(ctx, "stock", "stock", ctx.stock),
         arm(ctx, "stock_b", "stock", ctx.stock),
     )
-    return _measure(ctx, f"aa:{launch}", (stock_a, stock_b), "stock_b", "stock", launch)
+    job = _measure(ctx, f"aa:{launch}", (stock_a, stock_b), "stock_b", "stock", launch)
+    # Other prompts each launch: three times the tokens for the verifier's calibration.
+    return replace(job, requests=ctx.prompts.heldout(job.unit))
 
 
 def _reference_job(ctx: CampaignContext) -> MeasureJob:

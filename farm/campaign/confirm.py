@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engines.answers import GenerationRequest
 from farm.campaign.baselines import Baselines
 from farm.campaign.candidate import arm, estimated
 from farm.campaign.context import CampaignContext, Measured
@@ -27,19 +28,18 @@ class Confirmation:
     stock_to_ar: RatioInterval | None
     measured: Measured | None
     verified: VerifyOutcome | None
-    prompt_ids: tuple[tuple[int, ...], ...] = ()
-    purpose: str = ""
+    requests: tuple[GenerationRequest, ...] = ()
 
 
 def confirm(
     ctx: CampaignContext, row: CandidateResult, base: Baselines
 ) -> Generator[Phase, list[Any], Confirmation]:
-    """Every launch draws the same fresh prompts; answers of all launches are forced."""
+    """Every launch draws fresh prompts of its own; answers of all launches are forced. AR runs
+    beside the two in the first launch only: it takes as long as both."""
     purpose = f"confirm:{row.candidate_id}"
-    requests = ctx.prompts.heldout(purpose)
     launches = ctx.setting.measurement.launches_confirm
     ctx.observer.phase(f"confirming {row.mechanism} on held-out prompts", launches + 1)
-    jobs = [_launch(ctx, row, n, requests) for n in range(launches)]
+    jobs = [_launch(ctx, row, n) for n in range(launches)]
     outcomes: list[MeasureOutcome] = yield Phase("confirm", [measure(job) for job in jobs])
     for outcome in outcomes:
         if outcome is None:
@@ -62,6 +62,7 @@ def confirm(
                     exact_setting=ctx.exact_setting,
                     exact_answers=tuple(exact) if exact else None,
                     calibration=base.calibration,
+                    final=True,
                 )
             )
         ],
@@ -69,18 +70,17 @@ def confirm(
     verified = verified_list[0]
     ar_name = f"{ctx.stock_name}-ar"
     ratio = estimated(ctx, recordings, "stock", ctx.stock_name)
-    to_ar = estimated(ctx, recordings, "ar", ar_name)
+    to_ar = estimated(ctx, recordings[:1], "ar", ar_name)
     if ratio is None or to_ar is None:
         return _unconfirmed(decide(outcomes[0], None, verified, base.floor))
     return Confirmation(
         decision=decide(outcomes[0], ratio.ratio, verified, base.floor),
         to_stock=ratio.ratio,
         to_ar=to_ar.ratio,
-        stock_to_ar=ctx.statistics.estimate(recordings, "stock", "ar", ar_name).ratio,
+        stock_to_ar=ctx.statistics.estimate(recordings[:1], "stock", "ar", ar_name).ratio,
         measured=ratio,
         verified=verified,
-        prompt_ids=tuple(request.prompt_ids for request in requests),
-        purpose=purpose,
+        requests=tuple(request for job in jobs for request in job.requests),
     )
 
 
@@ -97,21 +97,22 @@ def confirmed_row(row: CandidateResult, confirmation: Confirmation) -> Candidate
     )
 
 
-def _launch(
-    ctx: CampaignContext, row: CandidateResult, launch: int, requests: tuple[Any, ...]
-) -> MeasureJob:
+def _launch(ctx: CampaignContext, row: CandidateResult, launch: int) -> MeasureJob:
     candidate = replace(
         arm(ctx, "candidate", "final", ctx.stock), commit=row.commit, tree_hash=row.tree_hash
     )
-    arms = (candidate, arm(ctx, "stock", "stock", ctx.stock), arm(ctx, "ar", "ar", ctx.stock))
+    arms = [candidate, arm(ctx, "stock", "stock", ctx.stock)]
+    if launch == 0:
+        arms.append(arm(ctx, "ar", "ar", ctx.stock))
+    purpose = f"confirm:{row.candidate_id}:{launch}"
     return MeasureJob(
-        unit=f"confirm:{row.candidate_id}:{launch}",
+        unit=purpose,
         setting=ctx.setting_ref,
-        arms=arms,
-        requests=requests,
+        arms=tuple(arms),
+        requests=ctx.prompts.heldout(purpose),
         subject="candidate",
         denominator="stock",
-        seconds=ctx.setting.measurement.seconds_per_candidate,
+        seconds=ctx.setting.measurement.seconds_per_candidate * len(arms) / 2,
         seed=ctx.seed + launch,
         bundles=(ctx.trees.bundle(row.commit), ctx.trees.bundle(ctx.stock.commit)),
         exact_setting=ctx.exact_setting,

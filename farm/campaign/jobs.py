@@ -72,7 +72,8 @@ class MeasureOutcome:
 class VerifyJob:
     """`calibrate` stores the A/A calibration from `stock_answers` and `ar_answers`; otherwise
     `answers` (and `exact_answers`) of a candidate are token-forced and judged. Calibration travels
-    in every job so that any verifier, a restarted one too, judges alike."""
+    in every job so that any verifier, a restarted one too, judges alike. `final` asks for the
+    strict policy of a confirmation (more tokens) instead of the screening one."""
 
     unit: str
     setting: str
@@ -86,6 +87,7 @@ class VerifyJob:
     exact_setting: str | None = None
     exact_answers: tuple[dict[str, Any], ...] | None = None
     calibration: dict[str, Any] | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True)

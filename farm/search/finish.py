@@ -28,8 +28,6 @@ def export_winner(
     winner, confirmation = end.winner, end.confirmation
     if winner is None or confirmation is None:
         return end.report
-    purpose = confirmation.purpose
-    requests = ctx.prompts.heldout(purpose)
     verified = confirmation.verified
     evidence = Evidence(
         engine=ctx.setting.engine.name,
@@ -38,13 +36,15 @@ def export_winner(
         harness=harness_hash(),
         seed=str(ledger.note_once(ctx.campaign_id, "heldout_seed", "")),
         seed_commitment=str(ledger.note_once(ctx.campaign_id, "heldout_seed_sha256", "")),
-        heldout={request.id: request.prompt_ids for request in requests},
+        heldout={
+            f"{number}:{request.id}": request.prompt_ids
+            for number, request in enumerate(confirmation.requests)
+        },
         verification={} if verified is None else verified.evidence,
         thresholds={} if verified is None else verified.evidence.get("policy", {}),
         machine=ctx.machine,
         versions={"torch": torch.__version__, "transformers": transformers.__version__},
         max_new_tokens=ctx.setting.decoding.max_new_tokens,
-        extra={"heldout_purpose": purpose},
     )
     try:
         folder = export_final(end.report, winner, store, final_dir(ctx.setting.name), evidence)
