@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from farm.bench.errors import MeasurementError
 from farm.bench.estimators import get_estimator
 from farm.bench.estimators.cells import cells_of
+from farm.bench.memoisation import memoisation_note
 from farm.bench.recording import Recording, merge_launches
 from farm.bench.steps import accept_length, step_claims
 from farm.results import RatioInterval
@@ -85,6 +86,7 @@ def estimate(
         arm: accept_length([run for run in recording.runs if run.arm == arm])
         for arm in recording.arms()
     }
+    remembered = memoisation_note(cells, numerator)
     return Estimate(
         ratio=_ratio(main, name, estimator, confidence),
         tau_ratio=math.exp(main.components.tau),
@@ -92,7 +94,7 @@ def estimate(
         mean_throughput_ratio=_ratio(plain, name, "mean_throughput", confidence),
         accept_length=lengths,
         launch=main.spread,
-        notes=tuple(step_claims(recording)),
+        notes=tuple(step_claims(recording)) + ((remembered,) if remembered else ()),
     )
 
 

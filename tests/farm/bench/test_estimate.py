@@ -131,3 +131,19 @@ def test_the_study_table_holds_every_estimator_and_the_truth() -> None:
         assert row.log_ratio == pytest.approx(row.truth, abs=2e-3)
         assert row.decided == "faster"
     assert render(rows).count("\n") == len(rows) + 1
+
+
+def test_an_arm_that_remembers_prompts_is_noted() -> None:
+    honest = simulate(ARM, ARM, QUIET, prompts=6, repeats=2).recording
+    assert estimate(honest).notes == ()
+    cheating = replace(
+        honest,
+        runs=tuple(
+            replace(run, running_s=tuple(t / 3 for t in run.running_s))
+            if run.arm == "candidate" and run.repeat > 0
+            else run
+            for run in honest.runs
+        ),
+    )
+    assert "does it remember answers" in estimate(cheating).notes[0]
+    assert estimate(cheating, "stock", "candidate").notes == ()
