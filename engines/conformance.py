@@ -36,13 +36,15 @@ from settings.weights import ensure_target
 class EngineConformance:
     """Class attributes: `setting_name` (name or path), `engine_name` (registry), `arm`, a prompt
     of `prompt_ids` valid for the setting's target, and the BF16 `near_tie` between a prefill and
-    a decode kernel, in the forcing's own unit (0: the same numbers)."""
+    a decode kernel, in the forcing's own unit (0: the same numbers). An engine that is never used
+    to force others may set `serves_logprobs` False: it must then refuse."""
 
     setting_name: ClassVar[str]
     engine_name: ClassVar[str]
     arm: ClassVar[ArmName] = "stock"
     prompt_ids: ClassVar[tuple[int, ...]] = tuple(range(3, 30))
     near_tie: ClassVar[float] = 0.0
+    serves_logprobs: ClassVar[bool] = True
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -102,12 +104,18 @@ class EngineConformance:
 
     def test_a_stop_token_ends_the_answer(self, client: EngineClient) -> None:
         ids = client.generate(self.request()).output_ids
-        answer = client.generate(self.request(stop_token_ids=(ids[5],)))
+        # Without ignore_eos: SGLang lets that flag switch off stop_token_ids too.
+        request = GenerationRequest("r", self.prompt_ids, 16, stop_token_ids=(ids[5],))
+        answer = client.generate(request)
         assert answer.finish_reason == "stop"
         assert answer.output_ids == ids[: ids.index(ids[5]) + 1]
 
     def test_forcing_agrees_with_its_own_answer(self, client: EngineClient) -> None:
         ids = client.generate(self.request()).output_ids
+        if not self.serves_logprobs:
+            with pytest.raises(BadRequest):
+                force(client, self.prompt_ids, ids)
+            return
         positions = force(client, self.prompt_ids, ids)
         assert len(positions) == 17
         for position in positions[:-1]:

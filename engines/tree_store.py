@@ -19,6 +19,7 @@ from engines.file_lock import file_lock
 from engines.git_plumbing import DIFF_OPTIONS, BareRepository, Entry, GitFailedError
 from engines.knobs import KnobValue, edit_engine_toml
 from engines.patch_policy import Change, PatchPolicy
+from engines.process_registry import ProcessRegistry
 from engines.source_files import source_files
 from settings.paths import work_dir
 
@@ -48,6 +49,7 @@ class TreeStore:
         self.checkouts = checkouts or (
             work_dir("checkouts") if root is None else root / "checkouts"
         )
+        self._is_default = root is None
         self.checkouts.mkdir(parents=True, exist_ok=True)
         self.policy = policy or PatchPolicy()
         self._lock = self.root / "lock"
@@ -201,8 +203,11 @@ class TreeStore:
         return commits
 
     def prune(self, keep: Iterable[str] = ()) -> list[str]:
-        """Remove every checkout but those of the tree hashes in `keep`; what was removed."""
+        """Remove every checkout but those in `keep` (tree hashes) or under a running engine; the
+        names of what was removed."""
         kept, removed = set(keep), []
+        if self._is_default:
+            kept |= {r.tree_hash for r in ProcessRegistry().records() if r.members()}
         with file_lock(self._lock):
             for path in sorted(self.checkouts.iterdir()):
                 if path.name not in kept:

@@ -2,14 +2,19 @@
 """Assemble the tree of one arm and print its hash and folder: build_engine.py SETTING ARM."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = ROOT / ".venv" / "bin" / "python"
+if PYTHON.exists() and Path(sys.prefix) != ROOT / ".venv":
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])
+sys.path.insert(0, str(ROOT))
 
-from engines.resolve import resolve_arm
-from settings.errors import SpecfarmError
-from settings.loading import load_setting
+from engines.resolve import resolve_arm  # noqa: E402
+from settings.errors import SpecfarmError  # noqa: E402
+from settings.loading import load_setting  # noqa: E402
 
 
 def main() -> int:

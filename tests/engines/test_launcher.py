@@ -17,6 +17,8 @@ from engines import exec_child
 from engines.engine_process import EngineProcess, fresh_port, port_is_free
 from engines.errors import EngineCrashed, EngineError, EngineProtocolError, EngineTimeout
 from engines.process_registry import ProcessRegistry
+from engines.resolve import import_stock
+from engines.tree_store import TreeStore
 from settings.schema import Setting
 
 from .conftest import Launch
@@ -149,6 +151,16 @@ def test_a_lost_port_is_replaced(launch_fake: Launch, monkeypatch: pytest.Monkey
     assert engine.port != taken and engine.client().health()
 
 
+def test_pruning_spares_the_tree_of_a_running_engine(
+    launch_fake: Launch, store: TreeStore, fake_setting: Setting
+) -> None:
+    engine = launch_fake(raw=True)
+    other = store.checkout(import_stock(fake_setting, store).commit)
+    assert store.prune() == [other.name] != [engine.tree_hash]
+    engine.stop()
+    assert store.prune() == [engine.tree_hash]
+
+
 def test_the_context_manager_keeps_the_first_error(launch_fake: Launch) -> None:
     engine = launch_fake()
     with pytest.raises(KeyError), engine:
@@ -171,6 +183,8 @@ from pathlib import Path
 from engines.launcher import launch
 from engines.registry import register_engine
 from engines.resolve import import_stock, store_for
+from engines.resolve import import_stock
+from engines.tree_store import TreeStore
 from settings.schema import Setting
 from tests.engines.conftest import FAKE
 register_engine("fake", "tests.engines.fakes.driver:FakeDriver")
