@@ -33,7 +33,9 @@ class Schedule:
             raise ValueError(f"row_warps x split is at most {MAX_CONSUMERS}: {self}")
 
     def passes(self, rows: int) -> int:
-        return -(-(-(-(rows // ROWS) // self.groups)) // self.row_warps)
+        """Passes a block makes over its row tiles."""
+        each = -(-(rows // ROWS) // self.groups)
+        return -(-each // self.row_warps)
 
     def check(self, rows: int, cols: int) -> None:
         """Refuse a matrix this schedule cannot do."""
@@ -54,14 +56,16 @@ def token_tiles(tokens: int) -> int:
 
 
 def stage_bytes(schedule: Schedule, w12: bool, tiles: int) -> int:
-    return schedule.split * (tiles * 1024 + schedule.row_warps * BLOCK_BYTES[w12])
+    """Activations, weights and two barriers, rounded up as the swizzle needs."""
+    used = schedule.split * (tiles * 1024 + schedule.row_warps * BLOCK_BYTES[w12]) + 16
+    return -(-used // 1024) * 1024
 
 
 def stages(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int) -> int:
     """Depth of the ring that fits; the partial sums of a split k range reuse it."""
     consumers = schedule.row_warps * schedule.split
     room = shared_bytes - consumers * PLANE_BYTES * w12
-    depth = min(64, room // (stage_bytes(schedule, w12, tiles) + 16))
+    depth = min(64, room // stage_bytes(schedule, w12, tiles))
     partials = consumers * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
     if depth < 1 or depth * stage_bytes(schedule, w12, tiles) < partials:
         raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")

@@ -19,23 +19,20 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t* a, uint32_t b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Slots of the ring in turn: byte offsets of the current one.
+// Stages of the ring in turn.
 struct Ring {
   uint8_t* memory;
-  uint32_t x, w, full;  // x and w: offsets into memory; full: shared address, `empty` 8 after it
-  uint32_t phase = 0;
-  int slot = 0;
+  uint32_t stage_bytes, ring_bytes, barrier_offset;
+  uint32_t at = 0, phase = 0;  // byte offset of the current stage; flips every round
 
   __device__ __forceinline__ Ring(uint8_t* memory_, const SharedLayout& layout)
-      : memory(memory_), x(0), w(layout.w_offset),
-        full(shared_address(memory_) + layout.barrier_offset) {}
-  __device__ __forceinline__ uint32_t empty() const { return full + 8; }
-  __device__ __forceinline__ void next(const SkinnyParams& p, const SharedLayout& layout) {
-    x += layout.x_bytes, w += layout.w_bytes, full += 16;
-    if (++slot == p.stages) {
-      slot = 0, phase ^= 1;
-      x = 0, w = layout.w_offset, full -= 16 * p.stages;
-    }
+      : memory(memory_), stage_bytes(layout.stage), ring_bytes(layout.ring),
+        barrier_offset(shared_address(memory_) + layout.barrier_offset) {}
+  __device__ __forceinline__ uint32_t full() const { return at + barrier_offset; }
+  __device__ __forceinline__ uint32_t empty() const { return full() + 8; }
+  __device__ __forceinline__ void next() {
+    at += stage_bytes;
+    if (at == ring_bytes) at = 0, phase ^= 1;
   }
 };
 
@@ -53,19 +50,20 @@ struct Producer {
     const int rows = min(p.row_warps, work.tile_end - work.tile_first - pass * p.row_warps);
     const int kblock = work.k_first + step * p.split;
     const uint32_t bytes = min(p.split, work.k_end - kblock) * Format::kBlockBytes;
-    if (lane == 0) barrier_expect(ring.full, bytes * rows + layout.x_bytes);
+    if (lane == 0) barrier_expect(ring.full(), bytes * rows + layout.w_offset);
     __syncwarp();
     if (lane < rows) {
       const int64_t block = static_cast<int64_t>(tile) * p.kblocks + kblock;
-      bulk_copy(shared_address(ring.memory) + ring.w + lane * p.split * Format::kBlockBytes,
-                p.weights + block * Format::kBlockBytes, bytes, ring.full, policy);
+      const uint32_t to = ring.at + layout.w_offset + lane * p.split * Format::kBlockBytes;
+      bulk_copy(shared_address(ring.memory) + to, p.weights + block * Format::kBlockBytes, bytes,
+                ring.full(), policy);
     }
   }
 
   __device__ __forceinline__ void activations(const Ring& ring, int step, uint64_t policy) const {
     if (lane == 0)
-      tensor_copy(shared_address(ring.memory) + ring.x, x_map, 0, 0,
-                  work.k_first + step * p.split, ring.full, policy);
+      tensor_copy(shared_address(ring.memory) + ring.at, x_map, 0, 0,
+                  work.k_first + step * p.split, ring.full(), policy);
   }
 
   // The weights of the first stages are asked for before the previous grid has ended.
@@ -74,7 +72,7 @@ struct Producer {
     const int issued = min(p.stages, work.passes * work.steps);
     int pass = 0, step = 0;
 #pragma unroll 1
-    for (int i = 0; i < issued; ++i, ring.next(p, layout)) {
+    for (int i = 0; i < issued; ++i, ring.next()) {
       weights(ring, pass, step, once);
       if (++step == work.steps) step = 0, ++pass;
     }
@@ -86,7 +84,7 @@ struct Producer {
     wait_for_previous_grid();
     int pass = 0, step = 0;
 #pragma unroll 1
-    for (int i = 0; i < work.passes * work.steps; ++i, ring.next(p, layout)) {
+    for (int i = 0; i < work.passes * work.steps; ++i, ring.next()) {
       if (i >= issued) {
         barrier_wait(ring.empty(), ring.phase ^ 1);
         weights(ring, pass, step, once);
@@ -101,16 +99,21 @@ template <class Format, int kTokenTiles>
 struct Consumer {
   const SkinnyParams& p;
   const WorkRange& work;
-  const SharedLayout& layout;
+  uint32_t w_offset;
   int warp, lane;
   uint8_t* plane;
 
+  // This lane's pieces of a stage: weights, activations of the first and second half of a k block.
+  struct Offsets {
+    uint32_t w, x0, x1;
+  };
+
   // Two k16 steps of a k block for every token tile; `x` is this lane's 16-byte piece.
-  template <int kHalf>
-  __device__ __forceinline__ uint32_t half(const uint8_t* w, const uint8_t* x, const WindowAdd& add,
+  template <int kHalf, class Window>
+  __device__ __forceinline__ uint32_t half(const uint8_t* w, const uint8_t* x, const Window& window,
                                            float (&acc)[kTokenTiles][4]) const {
     uint32_t a[8];
-    uint32_t seen = Format::template fragments<kHalf>(w, lane, a, add);
+    uint32_t seen = Format::template fragments<kHalf>(w, a, window);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
       const uint4 b = load16(x + n * 1024);
@@ -121,54 +124,64 @@ struct Consumer {
     return seen;
   }
 
-  // The arrival's address depends on the loaded words: an arrive that only follows the loads in
-  // program order can be issued before they return, and the next copy would overwrite the slot.
-  __device__ __forceinline__ void release(const Ring& ring, uint32_t seen) const {
-    const uint32_t barrier = ring.empty() | (seen & p.zero);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier);
+  template <class Window>
+  __device__ __forceinline__ uint32_t block(const uint8_t* stage, const Offsets& mine,
+                                            const Window& window,
+                                            float (&acc)[kTokenTiles][4]) const {
+    uint32_t seen = half<0>(stage + mine.w, stage + mine.x0, window, acc);
+    return seen ^ half<1>(stage + mine.w, stage + mine.x1, window, acc);
   }
 
-  struct Share {
-    uint32_t w, x0, x1;  // this lane's pieces of a slot: weights, activations of either half
-    int blocks;          // k blocks of this warp
-    EscapeStream escapes;
-  };
-
-  template <int kOdd>
-  __device__ __forceinline__ void block(Ring& ring, Share& share, int step,
-                                        float (&acc)[kTokenTiles][4]) const {
-    barrier_wait(ring.full, ring.phase);
-    uint32_t seen = 0;
-    if (step < share.blocks) {
-      const uint8_t* w = ring.memory + ring.w + share.w;
-      const uint8_t* x = ring.memory + ring.x;
-      const bool patched = Format::kEscapes && share.escapes.template count<kOdd>() != 0;
-      if (patched) share.escapes.template write<kOdd>(plane);
-      const WindowAdd add{p.base * 0x00800080u, p.zero + 1, plane, patched};
-      seen = half<0>(w, x + share.x0, add, acc);
-      seen ^= half<1>(w, x + share.x1, add, acc);
-      if (patched) share.escapes.template restore<kOdd>(plane, p.base);
-      if (Format::kEscapes) share.escapes.template fetch<kOdd>();
-    }
-    release(ring, seen);
-    ring.next(p, layout);
+  // The arrival's address depends on the loaded words: an arrive that only follows the loads in
+  // program order can be issued before they return, and the next copy would overwrite the slot.
+  __device__ __forceinline__ void release(const Ring& ring, uint32_t seen, uint32_t zero) const {
+    const uint32_t barrier = ring.empty() + (seen & zero);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier);
   }
 
   __device__ __forceinline__ void pass(Ring& ring, int tile, float (&acc)[kTokenTiles][4]) const {
     const int part = warp % p.split, first = work.k_first + part;
     const int g = lane >> 2, q = lane & 3;
-    Share share;
-    share.blocks = tile < work.tile_end ? (work.k_end - first + p.split - 1) / p.split : 0;
-    share.w = warp * Format::kBlockBytes;
-    share.x0 = part * kTokenTiles * 1024 + g * 128 + ((2 * q) ^ g) * 16;  // 128-byte swizzle
-    share.x1 = share.x0 ^ 16;
-    if (Format::kEscapes && share.blocks > 0)
-      share.escapes.start(p, tile, first, p.split, work.k_end, lane);
+    Offsets mine;
+    mine.w = w_offset + warp * Format::kBlockBytes + 16 * lane;
+    mine.x0 = part * kTokenTiles * 1024 + g * 128 + ((2 * q) ^ g) * 16;  // 128-byte swizzle
+    mine.x1 = mine.x0 ^ 16;
+    const uint32_t zero = p.zero;
+    const PlainWindow plain{p.base * 0x00800080u, zero + 1};
+    int left = tile < work.tile_end ? (work.k_end - first + p.split - 1) / p.split : 0;
+    int idle = work.steps - left;
+    EscapeStream escapes;
+    if (Format::kEscapes && left > 0) escapes.start(p, tile, first, p.split, work.k_end, lane);
+    while (left > 0) {
+      int chunk = left;
+      if (Format::kEscapes) {
+        chunk = min(left, 32);
+        escapes.begin_chunk();
+      }
+      left -= chunk;
 #pragma unroll 1
-    for (int step = 0; step < work.steps; ++step) {
-      block<0>(ring, share, step, acc);
-      if (++step < work.steps) block<1>(ring, share, step, acc);
+      for (; chunk > 0; --chunk) {
+        barrier_wait(ring.full(), ring.phase);
+        const uint8_t* stage = ring.memory + ring.at;
+        uint32_t seen;
+        if (Format::kEscapes && __builtin_expect(escapes.pending & 1, 0)) {
+          escapes.write(plane);
+          seen = block(stage, mine, PatchedWindow{plane + 16 * lane}, acc);
+          escapes.restore(plane, p.base);
+        } else {
+          seen = block(stage, mine, plain, acc);
+        }
+        if (Format::kEscapes) escapes.advance();
+        release(ring, seen, zero);
+        ring.next();
+      }
+    }
+#pragma unroll 1
+    for (; idle > 0; --idle) {  // a stage of the tail in which this warp has no block
+      barrier_wait(ring.full(), ring.phase);
+      release(ring, 0, zero);
+      ring.next();
     }
   }
 
@@ -203,8 +216,8 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
     if (lane == 0) {
 #pragma unroll 1
       for (int i = 0; i < p.stages; ++i) {
-        barrier_init(ring.full + 16 * i, 1);
-        barrier_init(ring.full + 16 * i + 8, consumers);
+        barrier_init(ring.full() + i * layout.stage, 1);
+        barrier_init(ring.empty() + i * layout.stage, consumers);
       }
       barrier_init_fence();
     }
@@ -214,7 +227,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
     let_next_grid_start();
     producer.run(ring, issued);
   } else {
-    uint8_t* plane = memory + layout.plane_offset + warp * kScratchBytes;
+    uint8_t* plane = memory + layout.ring + warp * kScratchBytes;
     if (Format::kEscapes) {
       const uint32_t fill = p.base * 0x01010101u;
       reinterpret_cast<uint4*>(plane)[lane] = make_uint4(fill, fill, fill, fill);
@@ -222,7 +235,8 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
     }
     __syncthreads();
     let_next_grid_start();
-    const Consumer<Format, kTokenTiles> consumer{p, work, layout, warp, lane, plane};
+    const Consumer<Format, kTokenTiles> consumer{p,    work, layout.w_offset,
+                                                  warp, lane, plane};
     consumer.run(ring);
   }
   if (p.split * p.cluster == 1) return;

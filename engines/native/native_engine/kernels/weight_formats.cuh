@@ -13,24 +13,30 @@ __device__ __forceinline__ uint32_t rotate_right(uint32_t v, int by) {
   return __funnelshift_r(v, v, by);
 }
 
-struct WindowAdd {
-  uint32_t base_pair;    // first exponent of the window, at bits 7 and 23
-  uint32_t one;          // 1, unknown to the compiler, so that adding stays a multiply-add
-  const uint8_t* plane;  // each weight's exponent, used where the block has escapes
-  bool patched;
+// How the exponents are completed: all of a block by the window's first one, or each weight by its
+// own byte of `plane` (this lane's piece) in a block with escapes.
+struct PlainWindow {
+  static constexpr bool kPatched = false;
+  uint32_t base_pair;  // first exponent of the window, at bits 7 and 23
+  uint32_t one;        // 1, unknown to the compiler, so that adding stays a multiply-add
+};
+
+struct PatchedWindow {
+  static constexpr bool kPatched = true;
+  const uint8_t* plane;
 };
 
 struct RawFormat {
   static constexpr int kBlockBytes = 2048;
   static constexpr bool kEscapes = false;
 
-  // Registers of steps 2 kHalf and 2 kHalf + 1. Returns a word that depends on every load, so that
+  // `block` points to this lane's piece. Registers of steps 2 kHalf and 2 kHalf + 1. Returns a word that depends on every load, so that
   // the slot is released after them.
-  template <int kHalf>
-  static __device__ __forceinline__ uint32_t fragments(const uint8_t* block, int lane,
-                                                       uint32_t (&a)[8], const WindowAdd&) {
-    const uint4 v = load16(block + 1024 * kHalf + 16 * lane);
-    const uint4 w = load16(block + 1024 * kHalf + 512 + 16 * lane);
+  template <int kHalf, class Window>
+  static __device__ __forceinline__ uint32_t fragments(const uint8_t* block, uint32_t (&a)[8],
+                                                       const Window&) {
+    const uint4 v = load16(block + 1024 * kHalf);
+    const uint4 w = load16(block + 1024 * kHalf + 512);
     a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
     a[4] = w.x, a[5] = w.y, a[6] = w.z, a[7] = w.w;
     return v.x ^ w.x;
@@ -55,24 +61,23 @@ struct W12Format {
     r[3] = merge(rotate_right(code, 12), rotate_right(sign1, 8));
   }
 
-  // Adds the window's first exponent, or in a block with escapes each weight's own exponent byte.
-  // A multiply-add runs beside the integer pipe, which the decoding fills.
-  template <int kHalf>
-  static __device__ __forceinline__ uint32_t fragments(const uint8_t* block, int lane,
-                                                       uint32_t (&a)[8], const WindowAdd& add) {
-    const uint2 code = *reinterpret_cast<const uint2*>(block + 16 * lane + 8 * kHalf);
-    const uint4 sign = load16(block + 512 + 512 * kHalf + 16 * lane);
+  // The exponents are added by multiply-adds: they run beside the integer pipe, which the decoding fills.
+  template <int kHalf, class Window>
+  static __device__ __forceinline__ uint32_t fragments(const uint8_t* block, uint32_t (&a)[8],
+                                                       const Window& window) {
+    const uint2 code = *reinterpret_cast<const uint2*>(block + 8 * kHalf);
+    const uint4 sign = load16(block + 512 + 512 * kHalf);
     decode_step(code.x, sign.x, sign.y, a);
     decode_step(code.y, sign.z, sign.w, a + 4);
-    if (!add.patched) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) a[i] = a[i] * add.one + add.base_pair;
-    } else {
-      const uint4 bytes = load16(add.plane + 512 * kHalf + 16 * lane);
+    if constexpr (Window::kPatched) {
+      const uint4 bytes = load16(window.plane + 512 * kHalf);
       const uint32_t planes[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         a[i] += __byte_perm(planes[i / 2], 0, i % 2 ? 0x4342u : 0x4140u) * 128u;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) a[i] = a[i] * window.one + window.base_pair;
     }
     return code.x ^ sign.x;
   }

@@ -25,19 +25,18 @@ struct WorkRange {
   }
 };
 
-// [stages] activations, [stages] weights, [consumers] exponent planes, barriers.
+// A stage is activations, weights and its two barriers; after the ring a plane for each consumer.
 struct SharedLayout {
-  uint32_t x_bytes, w_bytes;  // one stage
-  uint32_t w_offset, plane_offset, barrier_offset, total;
+  uint32_t w_offset, barrier_offset;  // within a stage
+  uint32_t stage, ring, total;        // bytes
 
   __host__ __device__ SharedLayout(const SkinnyParams& p, int block_bytes, int token_tiles,
                                    bool planes) {
-    x_bytes = static_cast<uint32_t>(p.split * token_tiles * 8 * 128);
-    w_bytes = static_cast<uint32_t>(p.split * p.row_warps * block_bytes);
-    w_offset = x_bytes * p.stages;
-    plane_offset = w_offset + w_bytes * p.stages;
-    barrier_offset = plane_offset + (planes ? p.row_warps * p.split * kScratchBytes : 0);
-    total = barrier_offset + 16 * p.stages;
+    w_offset = static_cast<uint32_t>(p.split * token_tiles * 8 * 128);
+    barrier_offset = w_offset + static_cast<uint32_t>(p.split * p.row_warps * block_bytes);
+    stage = (barrier_offset + 16 + 1023) & ~1023u;  // the swizzle needs 1024-byte alignment
+    ring = stage * p.stages;
+    total = ring + (planes ? p.row_warps * p.split * kScratchBytes : 0);
   }
 };
 
