@@ -67,9 +67,8 @@ def faster(ratio: RatioInterval, floor: float) -> Decision:
     evidence: dict[str, object] = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
     evidence["floor"] = floor
     if not all(map(math.isfinite, (ratio.ratio, ratio.low, ratio.high, floor))):
-        return Decision(
-            Verdict.INCONCLUSIVE, f"{span} to {ratio.baseline} is no interval", evidence
-        )
+        reason = f"{span} to {ratio.baseline} is not an interval"
+        return Decision(Verdict.INCONCLUSIVE, reason, evidence)
     if ratio.low > floor:
         reason = f"{span} to {ratio.baseline}, above the A/A floor {floor:.3f}"
         return Decision(Verdict.ACCEPTED, reason, evidence)

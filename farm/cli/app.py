@@ -5,15 +5,19 @@ Exit codes: 0 ok, 1 a negative verdict, 2 a usage or environment error (with its
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import sqlite3
 import sys
 
-import click
 import typer
 
 from farm.cli import engine_commands, inspection_commands, search_commands
 from settings.errors import SpecfarmError
+
+# Newer releases of typer carry their own copy of click, older ones import it.
+_click = importlib.import_module(typer.BadParameter.__module__)
 
 app = typer.Typer(
     name="specfarm",
@@ -39,17 +43,20 @@ def run(arguments: list[str]) -> int:
         result = app(arguments, standalone_mode=False)
     except SpecfarmError as error:
         return _fail(str(error), "--json" in arguments)
-    except click.exceptions.NoArgsIsHelpError as error:
+    except _click.NoArgsIsHelpError as error:
         print(error.format_message())
         return 2
-    except click.UsageError as error:
+    except _click.UsageError as error:
         return _fail(f"{error.format_message()} (see specfarm --help)", "--json" in arguments)
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print("specfarm: stopped; a campaign goes on with: specfarm resume", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (OSError, sqlite3.Error) as error:
+        remedy = "Check that the data folder (SPECFARM_DATA) can be written and has room"
+        return _fail(f"{type(error).__name__}: {error}. {remedy}", "--json" in arguments)
     return result if isinstance(result, int) else 0
 
 

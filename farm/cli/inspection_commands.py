@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from explorers.mechanism import load_catalogue
@@ -42,7 +43,8 @@ def doctor(
             table.add_column(column, overflow="fold")
         for check in found:
             style = {"ok": "green", "missing": "red", "note": "yellow"}[check.state]
-            table.add_row(check.what, f"[{style}]{check.state}[/]", check.found, check.remedy)
+            state = f"[{style}]{check.state}[/]"
+            table.add_row(check.what, state, escape(check.found), escape(check.remedy))
         Console().print(table)
     return 2 if any(check.state == "missing" for check in found) else 0
 
@@ -88,12 +90,15 @@ def memory_show(
         print(json.dumps({**mechanism.model_dump(), "diff": patch}))
         return 0
     console = Console()
-    console.print(f"[bold]{mechanism.name}[/] ({mechanism.component})\n{mechanism.hypothesis}")
-    console.print(f"predicted x{mechanism.predicted.speed_ratio}: {mechanism.predicted.reason}")
-    console.print(
-        f"needs: {mechanism.preconditions.model_dump(exclude_defaults=True) or 'nothing'}"
-    )
+    needs = mechanism.preconditions.model_dump(exclude_defaults=True) or "nothing"
+    lines = [
+        f"{mechanism.name} ({mechanism.component})",
+        mechanism.hypothesis,
+        f"predicted x{mechanism.predicted.speed_ratio}: {mechanism.predicted.reason}",
+        f"needs: {needs}",
+    ]
     if mechanism.knobs:
-        console.print(f"engine.toml: {mechanism.knobs}")
+        lines.append(f"engine.toml: {mechanism.knobs}")
+    console.print(escape("\n".join(lines)))
     print(patch, end="")
     return 0

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from farm.campaign.options import SearchOptions, parse_duration
@@ -107,7 +108,7 @@ def status(
     for unit in units:
         seconds = "" if unit.ended is None else f"{unit.ended - unit.started:.0f}"
         name = f"{unit.phase}:{unit.subject}"
-        table.add_row(name, unit.status, str(unit.attempts), seconds, unit.error or "")
+        table.add_row(name, unit.status, str(unit.attempts), seconds, escape(unit.error or ""))
     Console().print(table)
     return 0
 

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from farm.report.table import print_report
 from farm.report.words import ratio
@@ -26,17 +27,17 @@ class TerminalObserver:
         self._console.print(f"[dim]{seconds // 60:3d}:{seconds % 60:02d}[/] {text}", soft_wrap=True)
 
     def phase(self, name: str, units: int) -> None:
-        self._line(f"[bold]{name}[/] ({units} to do)")
+        self._line(f"[bold]{escape(name)}[/] ({units} to do)")
 
     def message(self, text: str) -> None:
-        self._line(text)
+        self._line(escape(text))
 
     def candidate(self, result: CandidateResult, recording: dict[str, object] | None) -> None:
         speed = "" if result.to_stock is None else f" {ratio(result.to_stock)}"
         held = result.heldout_to_stock
         heldout = "" if held is None else f" held-out {ratio(held)}"
         verdict = result.decision.verdict.value
-        self._line(f"  {result.mechanism}: [bold]{verdict}[/]{speed}{heldout}")
+        self._line(f"  {escape(result.mechanism)}: [bold]{verdict}[/]{escape(speed + heldout)}")
 
     def report(self, report: CampaignReport) -> None:
         """Interim reports stay silent; `show` prints the final one."""
