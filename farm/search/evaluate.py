@@ -50,6 +50,7 @@ def evaluate_one(
     Raises:
         SpecfarmError: the patch or folder does not exist, or a baseline cannot be measured.
     """
+    _check(patch, tree)
     ledger = open_ledger()
     setting = load_setting(setting_name)
     store = store_for(setting)
@@ -67,16 +68,20 @@ def evaluate_one(
     return result
 
 
+def _check(patch: Path | None, tree: Path | None) -> None:
+    """Before a campaign is made for it: a wrong path should cost nothing."""
+    if patch is not None and not patch.is_file():
+        raise SpecfarmError(f"--patch: {patch} is not a file", "Give a unified diff")
+    if tree is not None and not tree.is_dir():
+        raise SpecfarmError(f"--tree: {tree} is not a folder", "Give an engine tree's root")
+
+
 def _given(
     store: TreeStore, stock: str, patch: Path | None, tree: Path | None, commit: str | None
 ) -> _Given:
     if patch is not None:
-        if not patch.is_file():
-            raise SpecfarmError(f"--patch: {patch} is not a file", "Give a unified diff")
         return _Given(patch.stem, patch=patch.read_text())
     if tree is not None:
-        if not tree.is_dir():
-            raise SpecfarmError(f"--tree: {tree} is not a folder", "Give an engine tree's root")
         return _Given(tree.name, tree=store.commit_tree(stock, tree, f"evaluate {tree.name}"))
     assert commit is not None
     return _Given(commit[:12], tree=store.tree(commit))
