@@ -1,4 +1,7 @@
-"""Joining or starting Ray, with its token authentication kept on and its side doors closed."""
+"""Joining or starting Ray.
+
+Token authentication stays on (Ray listens on all interfaces); its token is in ~/.ray/auth_token.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from settings.errors import SpecfarmError
-from settings.paths import checkout_root, work_dir
+from settings.paths import checkout_root
 
 
 def start_ray(address: str | None) -> None:
@@ -34,8 +37,6 @@ def start_ray(address: str | None) -> None:
         "logging_level": logging.ERROR,
     }
     if address is None:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file()))
         options |= {"include_dashboard": False, "_temp_dir": _temp_dir()}
         options["num_cpus"] = max(2, os.cpu_count() or 2)
     else:
@@ -48,15 +49,6 @@ def start_ray(address: str | None) -> None:
             f"{where}: {str(error).splitlines()[0]}",
             "Start one with `ray start --head`, or leave --address out for a local one",
         ) from error
-
-
-def _token_file() -> Path:
-    path = work_dir("ray") / "token"
-    if not path.exists():
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(os.urandom(32).hex())
-    return path
 
 
 def _temp_dir() -> str:
