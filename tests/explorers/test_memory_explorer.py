@@ -1,0 +1,101 @@
+"""The memory explorer keeps the contract, on a catalogue of its own and on the shipped one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engines.tree_store import TreeStore
+from explorers.conformance import ExplorerConformance
+from explorers.memory_explorer import CANARIES, CATALOGUE, MemoryExplorer, canary_proposals
+from explorers.protocol import Evidence, Explorer, ExplorerContext
+from explorers.registry import make_explorer
+from settings.errors import SpecfarmError
+from settings.loading import load_setting
+
+SETTING = load_setting("cpu_c1_smollm2-135m_ngram")
+CONTEXT = ExplorerContext(SETTING, 1, (), True)
+
+TEXT = """
+name = "{name}"
+component = "draft"
+hypothesis = "why"
+{more}
+[predicted]
+speed_ratio = 1.1
+reason = "because"
+[knobs]
+"speculation.draft_tokens" = 5
+"""
+
+
+def write(root: Path, name: str, more: str = "") -> None:
+    (root / name).mkdir(parents=True)
+    (root / name / "mechanism.toml").write_text(TEXT.format(name=name, more=more))
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Path:
+    write(tmp_path, "late", "priority = 90")
+    write(tmp_path, "early", "priority = 10")
+    write(tmp_path, "middle_b")
+    write(tmp_path, "middle_a")
+    write(tmp_path, "second", "round = 2")
+    write(tmp_path, "gpu", 'preconditions = { hardware = ["h100"] }')
+    write(tmp_path, "cpp", "preconditions = { compiler = true }")
+    return tmp_path
+
+
+class TestOwnCatalogue(ExplorerConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, catalogue: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+        self.catalogue = catalogue
+        self.store = TreeStore(tmp_path_factory.mktemp("trees"))
+
+    def explorer(self) -> Explorer:
+        return MemoryExplorer(self.catalogue)
+
+    def context(self) -> ExplorerContext:
+        return CONTEXT
+
+    def base(self) -> tuple[TreeStore, str]:
+        files = {"engine.toml": b"[speculation]\ndraft_tokens = 7\n"}
+        source = self.catalogue.parent / f"{self.catalogue.name}-stock"
+        source.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (source / name).write_bytes(content)
+        return self.store, self.store.import_stock(source, "own").commit
+
+
+def names(catalogue: Path, context: ExplorerContext) -> list[str]:
+    return [p.mechanism for p in MemoryExplorer(catalogue).propose(context)]
+
+
+def test_order_round_preconditions_and_evidence(catalogue: Path) -> None:
+    first = ["early", "cpp", "middle_a", "middle_b", "late"]
+    assert names(catalogue, CONTEXT) == first
+    assert "cpp" not in names(catalogue, replace(CONTEXT, has_compiler=False))
+    second = replace(
+        CONTEXT, round=2, evidence=(Evidence("cpp", "crashed", None), Evidence("x", "y", 1.0))
+    )
+    assert names(catalogue, second) == ["early", "middle_a", "middle_b", "second", "late"]
+
+
+def test_an_empty_or_missing_catalogue_proposes_nothing(tmp_path: Path) -> None:
+    assert names(tmp_path, CONTEXT) == []
+    assert names(tmp_path / "missing", CONTEXT) == []
+
+
+def test_the_registry_knows_it() -> None:
+    assert isinstance(make_explorer("memory"), MemoryExplorer)
+    with pytest.raises(SpecfarmError, match=r"'oracle'.*Known: .*memory"):
+        make_explorer("oracle")
+
+
+def test_canaries_are_one_of_each_and_kept_out_of_the_catalogue() -> None:
+    kinds = {proposal.mechanism: proposal.kind for proposal in canary_proposals()}
+    assert sorted(kinds.values()) == ["canary_lossy", "canary_noop"]
+    assert CANARIES != CATALOGUE
+    assert not kinds.keys() & {p.parent.name for p in CATALOGUE.glob("*/mechanism.toml")}
