@@ -81,7 +81,6 @@ def main(argv: list[str] | None = None) -> int:
     """Exit 2 with one line for a bad flag, engine.toml or folder."""
     args = parse_args(argv)
     torch.set_num_threads(args.threads)
-    torch.set_num_interop_threads(1)
     try:
         state = build_state(args)
     except NativeEngineError as error:
