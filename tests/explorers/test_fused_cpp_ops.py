@@ -206,7 +206,8 @@ def test_rejected_rows_leave_no_trace(modules: list[ModuleType], tmp_path: Path)
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_nan_is_never_swallowed(modules: list[ModuleType], tmp_path: Path, dtype: str) -> None:
     engine = make_pair(modules, tmp_path, dtype).fused
-    engine.model.embedding[50] = float("nan")
+    with torch.inference_mode():
+        engine.model.embedding[50] = float("nan")
     prefix = [i for i in draw(40) if i != 50]
     _, logits = run(engine, prefix, [3, 4, 50, 6])
     assert logits[:2].isfinite().all() and logits[2:].isnan().all()
@@ -261,6 +262,6 @@ def test_the_library_is_built_once_and_named_by_its_source(
     made = first.stat().st_mtime_ns
     assert library.compile_library() == first and first.stat().st_mtime_ns == made
     assert [path.suffix for path in first.parent.iterdir()].count(".so") >= 1
-    monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "-Wno-such-flag=="))
+    monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "-std=c++1066"))
     with pytest.raises(library.BuildError, match="failed"):
         library.compile_library()
