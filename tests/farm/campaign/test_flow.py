@@ -37,7 +37,9 @@ def test_an_honest_speed_up_is_accepted_merged_and_confirmed(tmp_path: Path) -> 
     assert to_ar.baseline == f"{farm.context.stock_name}-ar"
     assert end.winner.heldout_to_stock == to_stock
     assert end.confirmation is not None
-    assert end.confirmation.purpose == f"confirm:{end.winner.candidate_id}"
+    drawn = {request.id for request in end.confirmation.requests}
+    assert len(drawn) == 3, "every launch draws prompts of its own"
+    assert all(f"heldout-confirm:{end.winner.candidate_id}" in name for name in drawn)
     assert farm.observer.reports[-1] == end.report
 
 
