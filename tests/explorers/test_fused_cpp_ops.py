@@ -209,9 +209,9 @@ def test_nan_is_never_swallowed(modules: list[ModuleType], tmp_path: Path, dtype
     with torch.inference_mode():
         engine.model.embedding[50] = float("nan")
     prefix = [i for i in draw(40) if i != 50]
+    assert run(engine, prefix, [3, 4, 51, 6])[1].isfinite().all()
     _, logits = run(engine, prefix, [3, 4, 50, 6])
-    assert logits[:2].isfinite().all() and logits[2:].isnan().all()
-    engine.decoder.start([3, 50])
+    assert logits[2:].isnan().all()
     with pytest.raises(NotFinite):
         stock.greedy(logits)
 
