@@ -21,6 +21,7 @@ from settings.errors import SpecfarmError
 
 DEFAULT_PATH = "/tmp/specfarm-timing.lock"
 _POLL_S = 0.2
+_TELL_EVERY_S = 10.0
 _guard = threading.RLock()
 _depth: dict[str, int] = {}
 
@@ -61,7 +62,7 @@ def timing_lock(
     Args:
         purpose: what is timed; shown to whoever waits.
         timeout_s: give up after so many seconds; None waits for ever.
-        on_wait: called about every second with (who holds it, seconds waited).
+        on_wait: called at once and then every ten seconds with (who holds it, seconds waited).
 
     Raises:
         TimingLockError: the timeout passed.
@@ -108,7 +109,7 @@ def _acquire(
     descriptor: int, timeout_s: float | None, on_wait: Callable[[str, float], None] | None
 ) -> None:
     start = time.monotonic()
-    told = -1.0
+    told = -_TELL_EVERY_S
     while not _try_lock(descriptor):
         waited = time.monotonic() - start
         if timeout_s is not None and waited >= timeout_s:
@@ -116,7 +117,7 @@ def _acquire(
                 f"the machine's timing lock is held by {_describe(descriptor)}",
                 "Wait for it to end, or allow a longer wait.",
             )
-        if on_wait is not None and waited - told >= 1.0:
+        if on_wait is not None and waited - told >= _TELL_EVERY_S:
             on_wait(_describe(descriptor), waited)
             told = waited
         time.sleep(_POLL_S)
