@@ -11,7 +11,7 @@ from farm.campaign.candidate import Baseline, commit_change, measure_and_verify
 from farm.campaign.context import CampaignContext, TreeLike
 from farm.campaign.scheduler import Phase
 from farm.results import CandidateResult
-from farm.verdicts import Verdict
+from farm.verdicts import Decision, Verdict
 
 
 def merge_accepted(
@@ -24,8 +24,7 @@ def merge_accepted(
     """The best engine this round makes from `accepted` (best first), and the rows of all merges.
 
     Mechanisms join one at a time, best first; a merge is kept while it is accepted itself and its
-    point estimate is above the best so far. A change that no longer applies is a `conflict`, said
-    in a message and left out.
+    point estimate is above the best so far. A change that no longer applies ends as `conflict`.
     """
     best, rows = accepted[0], []
     members = [best]
@@ -35,7 +34,7 @@ def merge_accepted(
                 ctx, best.commit, changes[addition.candidate_id], f"merge {addition.mechanism}"
             )
         except (PatchConflict, TreeRefused) as error:
-            ctx.observer.message(f"{addition.mechanism} does not merge: {error}")
+            rows.append(_conflict(ctx, [*members, addition], round_, str(error)))
             continue
         merged: list[CandidateResult] = yield Phase(
             "merge",
@@ -59,7 +58,7 @@ def _merge_task(
     round_: int,
     baseline: Baseline,
 ) -> Any:
-    names = "+".join(member.mechanism for member in members)
+    names = _names(members)
     proposal = Proposal(
         mechanism=names,
         component="merge",
@@ -73,6 +72,29 @@ def _merge_task(
     return measure_and_verify(
         ctx, proposal, candidate_id, round_, tree, baseline, ctx.prompts.search
     )
+
+
+def _names(members: Sequence[CandidateResult]) -> str:
+    return "+".join(member.mechanism for member in members)
+
+
+def _conflict(
+    ctx: CampaignContext, members: Sequence[CandidateResult], round_: int, reason: str
+) -> CandidateResult:
+    row = CandidateResult(
+        candidate_id=f"r{round_}-merge-{len(members)}-{members[-1].mechanism}",
+        mechanism=_names(members),
+        kind="merge",
+        component="merge",
+        round=round_,
+        tree_hash="",
+        commit="",
+        patch=members[-1].patch,
+        decision=Decision(Verdict.CONFLICT, reason),
+        hypothesis=f"{_names(members)} add up",
+    )
+    ctx.observer.candidate(row, None)
+    return row
 
 
 def _time_to_merge(ctx: CampaignContext) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from settings.errors import SpecfarmError
 
+MOST_CANARIES = 2
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*([smh]?)$")
 _SECONDS = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -32,8 +33,12 @@ class SearchOptions:
             raise SpecfarmError(
                 f"--budget: {self.budget_s:.0f} s buys no candidate", "Give at least 1m"
             )
-        if self.canaries < 0:
-            raise SpecfarmError(f"--canaries: {self.canaries} is negative", "Give 0 or more")
+        if not 0 <= self.canaries <= MOST_CANARIES:
+            raise SpecfarmError(
+                f"--canaries: {self.canaries} is not 0 to {MOST_CANARIES}", "Give one of these"
+            )
+        if not self.explorers:
+            raise SpecfarmError("--explorers: no explorer is named", "Give one, such as memory")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

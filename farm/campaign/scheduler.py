@@ -70,9 +70,14 @@ class Scheduler:
     """Runs one phase after another; `step` handles one event."""
 
     def __init__(
-        self, phases: Generator[Phase, list[Any], Any], workers: Workers, units: UnitStore
+        self,
+        phases: Generator[Phase, list[Any], Any],
+        workers: Workers,
+        units: UnitStore,
+        on_end: Callable[[Job, Outcome], None] = lambda job, outcome: None,
     ) -> None:
         self._phases = phases
+        self._on_end = on_end
         self._workers = workers
         self._units = units
         self._phase: Phase | None = None
@@ -100,6 +105,7 @@ class Scheduler:
         else:
             job, outcome = self._workers.wait()
             self._units.end(job, outcome)
+            self._on_end(job, outcome)
             index, task = self._running.pop(job.unit)
             self._advance(index, task, outcome)
         return not self.finished

@@ -88,6 +88,7 @@ def assemble(
 
 def unit_keys(ctx: CampaignContext) -> Callable[[Job], UnitKey]:
     """How this campaign's jobs map to ledger units."""
+    setting = f"{ctx.setting.name}@{_digest(ctx.setting.model_dump())}"
     environment = environment_hash()
     harness = harness_hash()
     machine = hardware_id(ctx.machine)
@@ -103,7 +104,7 @@ def unit_keys(ctx: CampaignContext) -> Callable[[Job], UnitKey]:
         phase, _, subject = job.unit.partition(":")
         return UnitKey(
             campaign=ctx.campaign_id,
-            setting=ctx.setting.name,
+            setting=setting,
             stock_tree=ctx.stock.tree_hash,
             tree=tree,
             environment=environment,

@@ -64,7 +64,7 @@ def evaluate_one(
         result: CandidateResult = Scheduler(_flow(ctx, given), workers, units).run()
     finally:
         service.close()
-        ledger.set_status(row.id, "finished")
+        ledger.set_status(row.id, "evaluated")
     return result
 
 

@@ -9,6 +9,7 @@ import ray
 from farm.campaign.observer import Observer, Observers
 from farm.cluster import start_ray
 from farm.ledger import Campaign, Ledger
+from farm.ray_leftovers import forget_cluster, reap_clusters, record_cluster
 from farm.results import CampaignReport, CandidateResult
 from farm.search.session import claim, run_campaign
 from farm.tracking.store import tracking_root
@@ -81,7 +82,10 @@ def run_with_ray(
     """Starts or joins Ray, runs the campaign there, closes everything it opened."""
     claim(ledger, row)
     observer.message("starting Ray" if address is None else f"joining Ray at {address}")
+    reap_clusters()
     start_ray(address)
+    if address is None:
+        record_cluster()
     try:
         tracking = TrackingObserver(row)
         ok = False
@@ -93,4 +97,5 @@ def run_with_ray(
                 observer.message(f"tracking: {problem}")
     finally:
         ray.shutdown()
+        forget_cluster()
     return report

@@ -13,6 +13,7 @@ import psutil
 from engines.process_registry import ProcessRegistry
 from engines.resolve import store_for
 from farm.campaign.flow import CampaignEnd, campaign
+from farm.campaign.jobs import Job, MeasureOutcome, Outcome
 from farm.campaign.observer import Observer
 from farm.campaign.options import SearchOptions
 from farm.campaign.scheduler import Scheduler, UnitStore
@@ -70,13 +71,15 @@ def run_campaign(
     Returns the final report, its winner (if any) exported to `work/final/<setting>`.
     """
     for leftover in ProcessRegistry().reap_leftovers():
-        observer.message(f"ended a leftover of a killed run: {leftover}")
+        observer.message(f"ended {leftover.arm} (pid {leftover.pid}) of a killed run")
     store = store_for(load_setting(row.setting))
     ctx = assemble(row, ledger, observer, store)
     workers = make_workers(ctx.setting, ctx.options.workers)
     try:
         units = UnitStore(ledger, unit_keys(ctx), encode_outcome, decode_outcome)
-        end: CampaignEnd = Scheduler(campaign(ctx), workers, units).run()
+        end: CampaignEnd = Scheduler(
+            campaign(ctx), workers, units, lambda job, end: _say(observer, job, end)
+        ).run()
     except BaseException:
         ledger.set_status(row.id, "stopped")
         raise
@@ -88,3 +91,9 @@ def run_campaign(
     observer.report(report)
     ledger.set_status(row.id, "finished", report.to_json())
     return report
+
+
+def _say(observer: Observer, job: Job, outcome: Outcome) -> None:
+    """Progress of the units that end in no verdict of their own."""
+    if isinstance(outcome, MeasureOutcome) and not job.unit.startswith("measure:"):
+        observer.message(f"  {job.unit} {outcome.status} in {outcome.seconds:.0f} s")

@@ -35,7 +35,7 @@ from settings.loading import load_setting
 from settings.schema import Setting
 from settings.weights import ensure_target
 
-_WARM_PROMPTS = 2
+_WARM_TOKENS = 16
 
 
 class _ArmError(Exception):
@@ -139,10 +139,9 @@ def _cpus(threads: int) -> tuple[int, ...] | None:
 
 
 def _warm(label: str, engine: EngineProcess, job: MeasureJob, setting: Setting) -> WarmUp:
-    """Warms on short versions of real prompts (other answers than the timed ones)."""
+    """Warms on the beginning of a real answer: short rounds, so that twelve of them are cheap."""
     requests = [
-        replace(request, max_new_tokens=max(8, request.max_new_tokens // 4))
-        for request in job.requests[:_WARM_PROMPTS]
+        replace(r, max_new_tokens=min(_WARM_TOKENS, r.max_new_tokens)) for r in job.requests[:1]
     ]
     with _blaming(label):
         return warm(engine, requests, max_rounds=setting.measurement.warm_rounds_max)
@@ -160,9 +159,8 @@ def _timed(
         stop = SequentialStop(
             job.subject, job.denominator, setting.measurement.estimator, winners=False
         )
-    scale = max(r.max_new_tokens for r in job.requests) / max(
-        8, job.requests[0].max_new_tokens // 4
-    )
+    longest = max(request.max_new_tokens for request in job.requests)
+    scale = longest / min(_WARM_TOKENS, job.requests[0].max_new_tokens)
     plan = plan_measurement(
         setting.measurement,
         answer_s=scale * sum(w.answer_s for w in warmed.values()) / len(warmed),

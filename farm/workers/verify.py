@@ -86,7 +86,7 @@ def answers(items: tuple[dict[str, Any], ...]) -> tuple[Answer, ...]:
 
 def _answer(item: dict[str, Any]) -> Answer:
     request = dict(item["request"])
-    for name in ("prompt_ids", "stop_token_ids"):
+    for name in ("prompt_ids", "stop_token_ids", "stop"):
         request[name] = tuple(request[name])
     fields = {
         "request": GenerationRequest(**request),
