@@ -146,7 +146,7 @@ def test_fp32_greedy_tokens_are_transformers(
     assert (result.accepted > 0) == speculation
 
 
-def test_bf16_is_as_near_to_exact_as_stock(modules: list[ModuleType], tmp_path: Path) -> None:
+def test_bf16_is_nearer_to_exact_than_stock(modules: list[ModuleType], tmp_path: Path) -> None:
     pair = make_pair(modules, tmp_path, "bf16")
     exact = pair.reference.bfloat16().double()
     ours, theirs, between = [], [], []
@@ -161,7 +161,7 @@ def test_bf16_is_as_near_to_exact_as_stock(modules: list[ModuleType], tmp_path: 
             ours.append(((logits.double() - truth) / ulp).abs().mean(-1))
             theirs.append(((logits0.double() - truth) / ulp).abs().mean(-1))
             between.append(((logits.double() - logits0.double()) / ulp).abs().flatten())
-    assert torch.cat(ours).mean() < 1.15 * torch.cat(theirs).mean()
+    assert torch.cat(ours).mean() < torch.cat(theirs).mean()
     assert torch.cat(between).median() <= 2
 
 
@@ -265,3 +265,24 @@ def test_the_library_is_built_once_and_named_by_its_source(
     monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "-std=c++1066"))
     with pytest.raises(library.BuildError, match="failed"):
         library.compile_library()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_greedy_choice_is_torchs(modules: list[ModuleType], dtype: torch.dtype) -> None:
+    argmax = import_tree(Path(modules[2].SOURCES).parents[1], "fused.argmax")[0]
+    for vocab in (2, 97, 255, 256, 257, 1000, 4096):
+        logits = torch.randn(9, vocab).to(dtype)
+        logits[1] = 2.5  # ties: the lowest id
+        logits[2, vocab // 2] = logits[2, -1] = 50
+        logits[3] = -float("inf")
+        logits[3, -1] = -3
+        logits[4, 0] = -float("inf")
+        logits[5, vocab - 1] = float("nan")
+        logits[6, vocab // 3] = float("nan")
+        logits[7, vocab // 2] = float("inf")
+        logits[8] = -float("inf")
+        got = argmax.greedy_ids(logits)
+        assert got[:5] == stock.greedy(logits[:5].contiguous())
+        assert got[5:] == [-1, -1, -1, -1]
+    assert argmax.greedy_ids(torch.randn(2, 9).half()) is None
+    assert argmax.greedy_ids(torch.randn(9, 2).t()) is None
