@@ -36,6 +36,8 @@ from settings.schema import Setting
 from settings.weights import ensure_target
 
 _WARM_TOKENS = 16
+# Plan for every prompt and for repeats as long as the budget lasts: the budget ends it.
+_ANY_ANSWER_S = 0.5
 
 
 class _ArmError(Exception):
@@ -89,7 +91,7 @@ def _measure(job: MeasureJob, setting: Setting, store: TreeStore) -> MeasureOutc
             arm.label: stack.enter_context(_launched(arm, setting, store)) for arm in job.arms
         }
         warmed = {label: _warm(label, engine, job, setting) for label, engine in engines.items()}
-        recording = _timed(job, setting, engines, warmed)
+        recording = _timed(job, setting, engines)
     clear_loser = any(LOSER in note for note in recording.notes)
     exact = None
     if job.exact_setting is not None and job.exact_requests and not clear_loser:
@@ -151,7 +153,6 @@ def _timed(
     job: MeasureJob,
     setting: Setting,
     engines: Mapping[str, EngineProcess],
-    warmed: Mapping[str, WarmUp],
 ) -> Recording:
     on_gpu = hardware(setting.hardware.gpu).is_gpu
     stop = None
@@ -159,11 +160,9 @@ def _timed(
         stop = SequentialStop(
             job.subject, job.denominator, setting.measurement.estimator, winners=False
         )
-    longest = max(request.max_new_tokens for request in job.requests)
-    scale = longest / min(_WARM_TOKENS, job.requests[0].max_new_tokens)
     plan = plan_measurement(
         setting.measurement,
-        answer_s=scale * sum(w.answer_s for w in warmed.values()) / len(warmed),
+        answer_s=_ANY_ANSWER_S,
         arms=len(engines),
         seconds=job.seconds,
         available_prompts=len(job.requests),

@@ -23,7 +23,7 @@ MISTAKES = [
     (["search", SETTING, "--rounds", "0"], "--rounds: 0", "1 or more"),
     (["search", SETTING, "--rounds", "many"], "--rounds", "--help"),
     (["search", SETTING, "--workers", "0"], "--workers: 0", "1 or more"),
-    (["search", SETTING, "--canaries", "-1"], "--canaries: -1", "0 or more"),
+    (["search", SETTING, "--canaries", "-1"], "--canaries: -1", "0 to 2"),
     (["search", SETTING, "--explorers", "memory,oracle"], "'oracle' is not an explorer", "memory"),
     (["search"], "setting", "--help"),
     (["search", SETTING, "--bogus"], "--bogus", "--help"),
