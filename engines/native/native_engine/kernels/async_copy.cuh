@@ -16,7 +16,6 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals
 // Makes initialised barriers visible to the copy engine.
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
@@ -106,6 +105,21 @@ __device__ __forceinline__ float4 read_peer(uint32_t address, uint32_t rank) {
 
 __device__ __forceinline__ void sync_warps(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void arrive_warps(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Keeps a value in its register: the compiler cannot compute a shuffle's result again from the
+// thread index or the parameters in every iteration.
+template <class T>
+__device__ __forceinline__ T pinned(T value) {
+  return __shfl_sync(~0u, value, threadIdx.x & 31);
 }
 
 }  // namespace specfarm

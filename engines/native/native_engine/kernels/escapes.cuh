@@ -20,80 +20,98 @@ __device__ __forceinline__ void prefetch_if(bool wanted, const uint32_t* from) {
 }
 
 // Follows a warp over the k blocks first, first + stride, ... < limit of a row tile. A block
-// without escapes costs one bit test: `pending`, bit 0 is the current block.
+// without escapes costs one bit test of `pending`, whose bit 0 is the current block: it holds
+// kChunk blocks and above them a sentinel that asks for the next chunk.
 class EscapeStream {
  public:
-  uint32_t pending = 0;
+  uint32_t pending;
 
+  // Asks for the first chunk; nothing waits for it here.
   __device__ __forceinline__ void start(const SkinnyParams& p, int tile, int first, int stride,
                                         int limit, int lane) {
-    meta_ = p.escape_meta + static_cast<int64_t>(tile) * p.kblocks;
-    entries_ = p.entries + p.tile_start[tile];
+    row_ = static_cast<uint32_t>(tile) * p.kblocks;
     lane_ = lane;
     limit_ = limit;
     stride_ = stride;
     kblock_ = first + lane * stride;
-    next_chunk_ = entry_ = 0;
-    load_if(kblock_ < limit_, meta_ + kblock_, next_chunk_);
+    chunk_ = tile_start_ = entry_ = 0;
+    load_if(true, p.tile_start + tile, tile_start_);
+    load_if(kblock_ < limit_, p.escape_meta + row_ + kblock_, chunk_);
+    pending = 1;
   }
 
-  // The next 32 blocks.
-  __device__ __forceinline__ void begin_chunk() {
-    const bool valid = kblock_ < limit_;
-    chunk_ = next_chunk_;
-    kblock_ += 32 * stride_;
-    load_if(kblock_ < limit_, meta_ + kblock_, next_chunk_);
-    const bool any = valid && count(chunk_) != 0;
-    prefetch_if(any, entries_ + (chunk_ >> 11));
-    pending = __ballot_sync(~0u, any);
-    ordinal_ = 0;
-    if (pending) fetch(__ffs(pending) - 1);
+  // True when the current block has escapes; call it where bit 0 of `pending` is set.
+  __device__ __forceinline__ bool has_any(const SkinnyParams& p) {
+    if (pending == 1) begin_chunk(p);
+    return pending & 1;
   }
 
   // Writes the exponents of the current block into the warp's plane; all lanes take part.
-  __device__ __forceinline__ void write(uint8_t* plane) {
+  __device__ __forceinline__ void write(const SkinnyParams& p, uint16_t* plane) {
     __syncwarp();
     meta_now_ = fetched_;
     entry_now_ = entry_;
-    each(plane, [](uint32_t e) { return static_cast<uint8_t>(e); });
+    if (lane_ < count(meta_now_)) plane[entry_now_ >> 8] = in_place(entry_now_);
+    if (count(meta_now_) > 32) write_rest(p, plane);
     __syncwarp();
-    const uint32_t later = pending >> 1;
-    if (later) fetch(ordinal_ + __ffs(later));
+    fetched_ = __shfl_sync(~0u, now_, next_of(pending >> 1));
   }
 
-  // Puts the window's first exponent back.
-  __device__ __forceinline__ void restore(uint8_t* plane, uint32_t base) const {
+  // Puts the window's first exponent back and asks for the entries of the next block that has any.
+  __device__ __forceinline__ void restore(const SkinnyParams& p, uint16_t* plane) {
     __syncwarp();
-    each(plane, [base](uint32_t) { return static_cast<uint8_t>(base); });
-  }
-
-  __device__ __forceinline__ void advance() {
-    pending >>= 1;
-    ++ordinal_;
+    if (lane_ < count(meta_now_)) plane[entry_now_ >> 8] = in_place(p.base);
+    if (count(meta_now_) > 32) restore_rest(p, plane);
+    load_if(lane_ < count(fetched_), at(p, fetched_) + lane_, entry_);
   }
 
  private:
-  static __device__ __forceinline__ uint32_t count(uint32_t meta) { return meta & 2047u; }
+  static constexpr int kChunk = 31;
 
-  __device__ __forceinline__ void fetch(int ordinal) {
-    fetched_ = __shfl_sync(~0u, chunk_, ordinal);
-    load_if(lane_ < count(fetched_), entries_ + (fetched_ >> 11) + lane_, entry_);
+  static __device__ __forceinline__ uint32_t count(uint32_t meta) { return meta & 2047u; }
+  static __device__ __forceinline__ uint16_t in_place(uint32_t exponent) {
+    return static_cast<uint16_t>((exponent & 255u) << 7);
+  }
+  __device__ __forceinline__ const uint32_t* at(const SkinnyParams& p, uint32_t meta) const {
+    return p.entries + (tile_start_ + (meta >> 11));
   }
 
-  template <class Value>
-  __device__ __forceinline__ void each(uint8_t* plane, Value value) const {
-    if (lane_ < count(meta_now_)) plane[entry_now_ >> 8] = value(entry_now_);
+  // Place in the chunk of the first block of `later` with escapes, or of the sentinel that ends
+  // it: the sentinel's distance from bit 31 tells how far the chunk has been walked. Lane 31 holds
+  // no meta word, so that the sentinel has none.
+  static __device__ __forceinline__ int next_of(uint32_t later) {
+    return __clz(later) + __ffs(later) - 1;
+  }
+
+  // Lane i holds the meta word of block i of the chunk and asks for that of the next chunk.
+  __device__ __forceinline__ void begin_chunk(const SkinnyParams& p) {
+    const bool valid = lane_ < kChunk && kblock_ < limit_;
+    now_ = valid ? chunk_ : 0u;
+    kblock_ += kChunk * stride_;
+    load_if(kblock_ < limit_, p.escape_meta + row_ + kblock_, chunk_);
+    const bool any = count(now_) != 0;
+    prefetch_if(any, at(p, now_));
+    pending = __ballot_sync(~0u, any) | 1u << kChunk;
+    fetched_ = __shfl_sync(~0u, now_, next_of(pending));
+    load_if(lane_ < count(fetched_), at(p, fetched_) + lane_, entry_);
+  }
+
+  __device__ __forceinline__ void write_rest(const SkinnyParams& p, uint16_t* plane) const {
 #pragma unroll 1
     for (uint32_t o = lane_ + 32; o < count(meta_now_); o += 32) {
-      const uint32_t entry = __ldg(entries_ + (meta_now_ >> 11) + o);
-      plane[entry >> 8] = value(entry);
+      const uint32_t entry = __ldg(at(p, meta_now_) + o);
+      plane[entry >> 8] = in_place(entry);
     }
   }
 
-  const uint32_t* meta_;
-  const uint32_t* entries_;
-  uint32_t chunk_, next_chunk_, fetched_, entry_, meta_now_, entry_now_, lane_;
-  int kblock_, stride_, limit_, ordinal_;
+  __device__ __forceinline__ void restore_rest(const SkinnyParams& p, uint16_t* plane) const {
+#pragma unroll 1
+    for (uint32_t o = lane_ + 32; o < count(meta_now_); o += 32)
+      plane[__ldg(at(p, meta_now_) + o) >> 8] = in_place(p.base);
+  }
+
+  uint32_t row_, tile_start_, now_, chunk_, fetched_, entry_, meta_now_, entry_now_, lane_;
+  int kblock_, stride_, limit_;
 };
 
 }  // namespace specfarm

@@ -14,7 +14,7 @@ COLS = 64
 MAX_CONSUMERS = 19
 TOKEN_TILES = (1, 2, 3, 4, 6, 8)
 MAX_TOKENS = 8 * TOKEN_TILES[-1]
-PLANE_BYTES = 1024
+PLANE_BYTES = 2048
 BLOCK_BYTES = {True: 1536, False: 2048}  # by w12
 
 
@@ -55,28 +55,48 @@ def token_tiles(tokens: int) -> int:
     raise ValueError(f"at most {MAX_TOKENS} tokens a launch, not {tokens}")
 
 
-def stage_bytes(schedule: Schedule, w12: bool, tiles: int) -> int:
+@dataclass(frozen=True)
+class Ring:
+    """`stages` stages of `unroll` k blocks a warp: how far copies run ahead. No influence on the
+    order of sums."""
+
+    unroll: int
+    stages: int
+
+
+def stage_bytes(schedule: Schedule, w12: bool, tiles: int, unroll: int = 1) -> int:
     """Activations, weights and two barriers, rounded up as the swizzle needs."""
-    used = schedule.split * (tiles * 1024 + schedule.row_warps * BLOCK_BYTES[w12]) + 16
+    blocks = schedule.split * unroll
+    used = blocks * (tiles * 1024 + schedule.row_warps * BLOCK_BYTES[w12]) + 16
     return -(-used // 1024) * 1024
 
 
-def stages(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int) -> int:
-    """Depth of the ring that fits; the partial sums of a split k range reuse it."""
+def deepest(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, unroll: int) -> Ring:
+    """As many stages as fit; the partial sums of a split k range reuse the ring."""
     consumers = schedule.row_warps * schedule.split
-    room = shared_bytes - consumers * PLANE_BYTES * w12
-    depth = min(64, room // stage_bytes(schedule, w12, tiles))
+    each = stage_bytes(schedule, w12, tiles, unroll)
+    stages = min(64, (shared_bytes - consumers * PLANE_BYTES * w12) // each)
     partials = consumers * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
-    if depth < 1 or depth * stage_bytes(schedule, w12, tiles) < partials:
+    if stages < 1 or stages * each < partials:
         raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
-    return depth
+    return Ring(unroll, stages)
+
+
+def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int) -> Ring:
+    """Two k blocks a stage where three such stages fit: copies are larger and barriers fewer."""
+    try:
+        wide = deepest(schedule, w12, tiles, shared_bytes, 2)
+    except ValueError:
+        wide = Ring(2, 0)
+    return wide if wide.stages >= 3 else deepest(schedule, w12, tiles, shared_bytes, 1)
 
 
 def _fits(schedule: Schedule, shared_bytes: int) -> bool:
     """Whether every number of tokens gets a ring at least two stages deep, in both formats."""
     try:
         return all(
-            stages(schedule, w12, TOKEN_TILES[-1], shared_bytes) >= 2 for w12 in (True, False)
+            deepest(schedule, w12, TOKEN_TILES[-1], shared_bytes, 1).stages >= 2
+            for w12 in (True, False)
         )
     except ValueError:
         return False
@@ -85,16 +105,14 @@ def _fits(schedule: Schedule, shared_bytes: int) -> bool:
 def _candidates(rows: int, cols: int, multiprocessors: int) -> Iterator[Schedule]:
     """Schedules to try, the best first."""
     tiles, kblocks = rows // ROWS, cols // COLS
-    each, cluster = -(-tiles // multiprocessors), 1
-    if each <= 4 and kblocks >= 32:
-        pairs = multiprocessors // 2
-        paired = -(-tiles // pairs)
-        # worth a reduction across the pair where it evens the row tiles out
-        if paired <= 8 and paired * pairs < (each - 0.05) * multiprocessors:
-            each, cluster = paired, 2
+    each = -(-tiles // multiprocessors)
+    # pairs of blocks only where half the chip would idle: the exchange costs more than it evens out
+    cluster = 2 if 2 * tiles <= multiprocessors and kblocks >= 32 else 1
     groups = -(-tiles // each)
     if each <= MAX_CONSUMERS:
         widest = max(1, min(16 // each, kblocks // cluster, 8))
+        if each == 3:
+            widest = min(widest, 4)  # measured: leaves room for a deeper ring
         for split in range(widest, 0, -1):
             yield Schedule(groups, cluster, each, split)
     groups = min(tiles, multiprocessors)

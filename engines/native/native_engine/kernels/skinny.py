@@ -16,7 +16,7 @@ import torch
 
 from native_engine.kernels import schedule as schedules
 from native_engine.kernels.build import load_library
-from native_engine.kernels.schedule import Schedule
+from native_engine.kernels.schedule import Ring, Schedule
 from native_engine.w12.format import PackedMatrix
 from native_engine.w12.pack import lane_order
 from native_engine.w12.pack_torch import PackedTensors
@@ -32,8 +32,8 @@ class _Params(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("weights", "meta", "tile_start", "entries", "out")),
         *((name, ctypes.c_int32) for name in ("m", "ldo", "tiles", "kblocks", "groups")),
-        *((name, ctypes.c_int32) for name in ("cluster", "row_warps", "split", "stages", "base")),
-        ("out_f32", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("each", "extra", "cluster", "row_warps", "split")),
+        *((name, ctypes.c_int32) for name in ("unroll", "stages", "base", "out_f32", "dependent")),
         ("zero", ctypes.c_uint32),
     )
 
@@ -116,6 +116,11 @@ def _device(index: int) -> tuple[ctypes.CDLL, int, int]:
     return library, properties.multi_processor_count, shared
 
 
+def shared_bytes(device: int) -> int:
+    """Shared memory a block of the device may use."""
+    return _device(device)[2]
+
+
 @cache
 def schedule_for(rows: int, cols: int, device: int) -> Schedule:
     _, multiprocessors, shared = _device(device)
@@ -129,7 +134,7 @@ def linear(
     *,
     dependent: bool = False,
     schedule: Schedule | None = None,
-    stages: int | None = None,
+    ring: Ring | None = None,
 ) -> torch.Tensor:
     """x `[M, K]` times the weight: `[M, N]`, BF16 unless `out` is FP32.
 
@@ -147,7 +152,7 @@ def linear(
     plan.check(weight.rows, weight.cols)
     tiles = schedules.token_tiles(tokens)
     w12 = isinstance(weight, W12Weight)
-    depth = stages or schedules.stages(plan, w12, tiles, shared)
+    depth = ring or schedules.ring(plan, w12, tiles, shared)
     params = _Params(
         weights=weight.blocks.data_ptr(),
         out=out.data_ptr(),
@@ -156,11 +161,15 @@ def linear(
         tiles=weight.rows // 16,
         kblocks=cols // 64,
         groups=plan.groups,
+        each=weight.rows // 16 // plan.groups,
+        extra=weight.rows // 16 % plan.groups,
         cluster=plan.cluster,
         row_warps=plan.row_warps,
         split=plan.split,
-        stages=depth,
+        unroll=depth.unroll,
+        stages=depth.stages,
         out_f32=int(out.dtype == torch.float32),
+        dependent=int(dependent),
     )
     if isinstance(weight, W12Weight):
         params.meta = weight.escape_meta.data_ptr()
@@ -174,7 +183,6 @@ def linear(
         ctypes.c_int64(x.stride(0)),
         int(w12),
         tiles,
-        int(dependent),
         ctypes.c_void_p(stream),
     )
     if code:

@@ -48,13 +48,13 @@ struct Producer {
                                           uint64_t policy) const {
     const int tile = work.tile_first + pass * p.row_warps + lane;
     const int rows = min(p.row_warps, work.tile_end - work.tile_first - pass * p.row_warps);
-    const int kblock = work.k_first + step * p.split;
-    const uint32_t bytes = min(p.split, work.k_end - kblock) * Format::kBlockBytes;
+    const int per_step = p.split * p.unroll, kblock = work.k_first + step * per_step;
+    const uint32_t bytes = min(per_step, work.k_end - kblock) * Format::kBlockBytes;
     if (lane == 0) barrier_expect(ring.full(), bytes * rows + layout.w_offset);
     __syncwarp();
     if (lane < rows) {
       const int64_t block = static_cast<int64_t>(tile) * p.kblocks + kblock;
-      const uint32_t to = ring.at + layout.w_offset + lane * p.split * Format::kBlockBytes;
+      const uint32_t to = ring.at + layout.w_offset + lane * per_step * Format::kBlockBytes;
       bulk_copy(shared_address(ring.memory) + to, p.weights + block * Format::kBlockBytes, bytes,
                 ring.full(), policy);
     }
@@ -63,17 +63,19 @@ struct Producer {
   __device__ __forceinline__ void activations(const Ring& ring, int step, uint64_t policy) const {
     if (lane == 0)
       tensor_copy(shared_address(ring.memory) + ring.at, x_map, 0, 0,
-                  work.k_first + step * p.split, ring.full(), policy);
+                  work.k_first + step * p.split * p.unroll, ring.full(), policy);
   }
 
-  // The weights of the first stages are asked for before the previous grid has ended.
+  // Weights of the first stages, before the previous grid has ended; with their activations where
+  // there is no grid to wait for.
   __device__ __forceinline__ int first_weights(Ring ring) const {
-    const uint64_t once = stream_once_policy();
+    const uint64_t once = stream_once_policy(), keep = keep_policy();
     const int issued = min(p.stages, work.passes * work.steps);
     int pass = 0, step = 0;
 #pragma unroll 1
     for (int i = 0; i < issued; ++i, ring.next()) {
       weights(ring, pass, step, once);
+      if (!p.dependent) activations(ring, step, keep);
       if (++step == work.steps) step = 0, ++pass;
     }
     return issued;
@@ -89,7 +91,7 @@ struct Producer {
         barrier_wait(ring.empty(), ring.phase ^ 1);
         weights(ring, pass, step, once);
       }
-      activations(ring, step, keep);
+      if (i >= issued || p.dependent) activations(ring, step, keep);
       if (++step == work.steps) step = 0, ++pass;
     }
   }
@@ -140,42 +142,56 @@ struct Consumer {
     if (lane == 0) barrier_arrive(barrier);
   }
 
-  __device__ __forceinline__ void pass(Ring& ring, int tile, float (&acc)[kTokenTiles][4]) const {
-    const int part = warp % p.split, first = work.k_first + part;
+  __device__ __forceinline__ int first_block() const { return work.k_first + warp % p.split; }
+  __device__ __forceinline__ int tile_of(int pass) const {
+    return work.tile_first + pass * p.row_warps + warp / p.split;
+  }
+
+  // Asks for what the first blocks of a pass need to know about their escapes.
+  __device__ __forceinline__ void prepare(EscapeStream& escapes, int pass) const {
+    if (Format::kEscapes && tile_of(pass) < work.tile_end)
+      escapes.start(p, tile_of(pass), first_block(), p.split, work.k_end, lane);
+  }
+
+  // Blocks part, part + split, ... of the k range, in that order however many a stage holds.
+  __device__ __forceinline__ void pass(Ring& ring, EscapeStream& escapes, int index,
+                                       float (&acc)[kTokenTiles][4]) const {
+    const int row = warp / p.split, part = warp % p.split;
     const int g = lane >> 2, q = lane & 3;
     Offsets mine;
-    mine.w = w_offset + warp * Format::kBlockBytes + 16 * lane;
-    mine.x0 = part * kTokenTiles * 1024 + g * 128 + ((2 * q) ^ g) * 16;  // 128-byte swizzle
+    mine.w = pinned(w_offset + (row * p.split * p.unroll + part) * Format::kBlockBytes + 16 * lane);
+    mine.x0 = pinned(part * kTokenTiles * 1024 + g * 128 + ((2 * q) ^ g) * 16);  // 128-byte swizzle
     mine.x1 = mine.x0 ^ 16;
     const uint32_t zero = p.zero;
-    const PlainWindow plain{p.base * 0x00800080u, zero + 1};
-    int left = tile < work.tile_end ? (work.k_end - first + p.split - 1) / p.split : 0;
-    int idle = work.steps - left;
-    EscapeStream escapes;
-    if (Format::kEscapes && left > 0) escapes.start(p, tile, first, p.split, work.k_end, lane);
-    while (left > 0) {
-      int chunk = left;
-      if (Format::kEscapes) {
-        chunk = min(left, 32);
-        escapes.begin_chunk();
-      }
-      left -= chunk;
+    const uint32_t w_step = pinned(p.split * Format::kBlockBytes);
+    const uint32_t x_step = pinned(p.split * kTokenTiles * 1024);
+    const uint8_t* plane_lane = plane + 16 * lane;
+    const PlainWindow plain{pinned(p.base * 0x00800080u), pinned(zero + 1)};
+    const bool active = tile_of(index) < work.tile_end;
+    int left = active ? (work.k_end - first_block() + p.split - 1) / p.split : 0;
+    int idle = work.steps - (left + p.unroll - 1) / p.unroll;
 #pragma unroll 1
-      for (; chunk > 0; --chunk) {
-        barrier_wait(ring.full(), ring.phase);
-        const uint8_t* stage = ring.memory + ring.at;
-        uint32_t seen;
-        if (Format::kEscapes && __builtin_expect(escapes.pending & 1, 0)) {
-          escapes.write(plane);
-          seen = block(stage, mine, PatchedWindow{plane + 16 * lane}, acc);
-          escapes.restore(plane, p.base);
+    while (left > 0) {
+      barrier_wait(ring.full(), ring.phase);
+      const uint8_t* stage = ring.memory + ring.at;
+      Offsets now = mine;
+      uint32_t seen = 0;
+      int here = min(left, p.unroll);
+      left -= here;
+#pragma unroll 1
+      do {
+        if (Format::kEscapes && __builtin_expect(escapes.pending & 1, 0) && escapes.has_any(p)) {
+          escapes.write(p, reinterpret_cast<uint16_t*>(plane));
+          seen ^= block(stage, now, PatchedWindow{plane_lane, plain.one}, acc);
+          escapes.restore(p, reinterpret_cast<uint16_t*>(plane));
         } else {
-          seen = block(stage, mine, plain, acc);
+          seen ^= block(stage, now, plain, acc);
         }
-        if (Format::kEscapes) escapes.advance();
-        release(ring, seen, zero);
-        ring.next();
-      }
+        if (Format::kEscapes) escapes.pending >>= 1;
+        now.w += w_step, now.x0 += x_step, now.x1 += x_step;
+      } while (--here > 0);
+      release(ring, seen, zero);
+      ring.next();
     }
 #pragma unroll 1
     for (; idle > 0; --idle) {  // a stage of the tail in which this warp has no block
@@ -185,18 +201,18 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(Ring ring) const {
+  __device__ __forceinline__ void run(Ring ring, EscapeStream escapes) const {
 #pragma unroll 1
     for (int i = 0; i < work.passes; ++i) {
       float acc[kTokenTiles][4] = {};
-      const int tile = work.tile_first + i * p.row_warps + warp / p.split;
-      pass(ring, tile, acc);
+      pass(ring, escapes, i, acc);
+      if (i + 1 < work.passes) prepare(escapes, i + 1);
       if (p.split * p.cluster > 1) {  // the host makes sure that there is one pass
         sync_warps(1, p.row_warps * p.split * 32);
         publish_partials<kTokenTiles>(ring.memory, acc, warp, lane);
-      } else if (tile < work.tile_end) {
+      } else if (tile_of(i) < work.tile_end) {
 #pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n) store_tile(p, acc[n], tile, n, lane);
+        for (int n = 0; n < kTokenTiles; ++n) store_tile(p, acc[n], tile_of(i), n, lane);
       }
     }
   }
@@ -208,12 +224,13 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   const SharedLayout layout(p, Format::kBlockBytes, kTokenTiles, Format::kEscapes);
   const WorkRange work(p);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32, lane = pinned<int>(threadIdx.x % 32);
   const int consumers = p.row_warps * p.split;
   const Ring ring(memory, layout);
   if (warp == consumers) {
     const Producer<Format> producer{p, &x_map, work, layout, lane};
     if (lane == 0) {
+      prefetch_tensor_map(&x_map);
 #pragma unroll 1
       for (int i = 0; i < p.stages; ++i) {
         barrier_init(ring.full() + i * layout.stage, 1);
@@ -222,22 +239,25 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
       barrier_init_fence();
     }
     __syncwarp();
+    arrive_warps(2, consumers * 32 + 32);
     const int issued = producer.first_weights(ring);
-    __syncthreads();
     let_next_grid_start();
     producer.run(ring, issued);
   } else {
-    uint8_t* plane = memory + layout.ring + warp * kScratchBytes;
-    if (Format::kEscapes) {
-      const uint32_t fill = p.base * 0x01010101u;
-      reinterpret_cast<uint4*>(plane)[lane] = make_uint4(fill, fill, fill, fill);
-      reinterpret_cast<uint4*>(plane)[lane + 32] = make_uint4(fill, fill, fill, fill);
-    }
-    __syncthreads();
-    let_next_grid_start();
+    uint8_t* plane = memory + layout.ring + warp * kPlaneBytes;
     const Consumer<Format, kTokenTiles> consumer{p,    work, layout.w_offset,
-                                                  warp, lane, plane};
-    consumer.run(ring);
+                                                 warp, lane, plane};
+    EscapeStream escapes;
+    consumer.prepare(escapes, 0);
+    if (Format::kEscapes) {
+      const uint32_t fill = p.base * 0x00800080u;
+#pragma unroll
+      for (int i = 0; i < kPlaneBytes / 512; ++i)
+        reinterpret_cast<uint4*>(plane)[lane + 32 * i] = make_uint4(fill, fill, fill, fill);
+    }
+    sync_warps(2, consumers * 32 + 32);
+    let_next_grid_start();
+    consumer.run(ring, escapes);
   }
   if (p.split * p.cluster == 1) return;
   if (p.cluster > 1) {

@@ -40,7 +40,7 @@ int encode_x(CUtensorMap* map, const void* x, int64_t ldx, const SkinnyParams& p
   const cuuint64_t dims[3] = {64, static_cast<cuuint64_t>(p.m), static_cast<cuuint64_t>(p.kblocks)};
   const cuuint64_t strides[2] = {static_cast<cuuint64_t>(ldx) * 2, 128};
   const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(token_tiles * 8),
-                             static_cast<cuuint32_t>(p.split)};
+                             static_cast<cuuint32_t>(p.split * p.unroll)};
   const cuuint32_t steps[3] = {1, 1, 1};
   const CUresult result =
       encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(x), dims, strides, box,
@@ -74,9 +74,8 @@ int specfarm_shared_bytes(const specfarm::SkinnyParams* p, int w12, int token_ti
   return static_cast<int>(SharedLayout(*p, block, token_tiles, w12 != 0).total);
 }
 
-// Launches on `stream`; `dependent` lets it start before the previous kernel of the stream ends.
 int specfarm_skinny(const specfarm::SkinnyParams* p, const void* x, int64_t ldx, int w12,
-                    int token_tiles, int dependent, void* stream) {
+                    int token_tiles, void* stream) {
   using namespace specfarm;
   const Kernel kernel = w12 ? pick<W12Format>(token_tiles) : pick<RawFormat>(token_tiles);
   if (!kernel) return 1002;
@@ -99,7 +98,7 @@ int specfarm_skinny(const specfarm::SkinnyParams* p, const void* x, int64_t ldx,
     attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
     ++count;
   }
-  if (dependent) {
+  if (p->dependent) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count].val.programmaticStreamSerializationAllowed = 1;
     ++count;

@@ -24,6 +24,7 @@ struct PlainWindow {
 struct PatchedWindow {
   static constexpr bool kPatched = true;
   const uint8_t* plane;
+  uint32_t one;
 };
 
 struct RawFormat {
@@ -69,16 +70,18 @@ struct W12Format {
     const uint4 sign = load16(block + 512 + 512 * kHalf);
     decode_step(code.x, sign.x, sign.y, a);
     decode_step(code.y, sign.z, sign.w, a + 4);
+    uint32_t add[8];
     if constexpr (Window::kPatched) {
-      const uint4 bytes = load16(window.plane + 512 * kHalf);
-      const uint32_t planes[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        a[i] += __byte_perm(planes[i / 2], 0, i % 2 ? 0x4342u : 0x4140u) * 128u;
+      const uint4 low = load16(window.plane + 1024 * kHalf);
+      const uint4 high = load16(window.plane + 1024 * kHalf + 512);
+      add[0] = low.x, add[1] = low.y, add[2] = low.z, add[3] = low.w;
+      add[4] = high.x, add[5] = high.y, add[6] = high.z, add[7] = high.w;
     } else {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) a[i] = a[i] * window.one + window.base_pair;
+      for (int i = 0; i < 8; ++i) add[i] = window.base_pair;
     }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) a[i] = a[i] * window.one + add[i];
     return code.x ^ sign.x;
   }
 };

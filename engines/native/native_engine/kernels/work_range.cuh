@@ -15,12 +15,13 @@ struct WorkRange {
 
   __device__ __forceinline__ explicit WorkRange(const SkinnyParams& p) {
     rank = p.cluster > 1 ? static_cast<int>(cluster_rank()) : 0;
-    const int group = blockIdx.x / p.cluster;
-    tile_first = static_cast<int>(static_cast<int64_t>(p.tiles) * group / p.groups);
-    tile_end = static_cast<int>(static_cast<int64_t>(p.tiles) * (group + 1) / p.groups);
+    const int group = p.cluster > 1 ? blockIdx.x / p.cluster : blockIdx.x;
+    tile_first = group * p.each + min(group, p.extra);
+    tile_end = tile_first + p.each + (group < p.extra ? 1 : 0);
     k_first = p.kblocks * rank / p.cluster;
     k_end = p.kblocks * (rank + 1) / p.cluster;
-    steps = (k_end - k_first + p.split - 1) / p.split;
+    const int per_step = p.split * p.unroll;
+    steps = (k_end - k_first + per_step - 1) / per_step;
     passes = (tile_end - tile_first + p.row_warps - 1) / p.row_warps;
   }
 };
@@ -32,11 +33,12 @@ struct SharedLayout {
 
   __host__ __device__ SharedLayout(const SkinnyParams& p, int block_bytes, int token_tiles,
                                    bool planes) {
-    w_offset = static_cast<uint32_t>(p.split * token_tiles * 8 * 128);
-    barrier_offset = w_offset + static_cast<uint32_t>(p.split * p.row_warps * block_bytes);
+    const int per_step = p.split * p.unroll;
+    w_offset = static_cast<uint32_t>(per_step * token_tiles * 8 * 128);
+    barrier_offset = w_offset + static_cast<uint32_t>(per_step * p.row_warps * block_bytes);
     stage = (barrier_offset + 16 + 1023) & ~1023u;  // the swizzle needs 1024-byte alignment
     ring = stage * p.stages;
-    total = ring + (planes ? p.row_warps * p.split * kScratchBytes : 0);
+    total = ring + (planes ? p.row_warps * p.split * kPlaneBytes : 0);
   }
 };
 

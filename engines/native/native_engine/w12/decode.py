@@ -49,8 +49,7 @@ def _patch(values: U16, counts: U32, entries: U32) -> None:
     block = np.repeat(np.arange(counts.size, dtype=np.int64), counts.reshape(-1))
     position = (entries >> np.uint32(8)).astype(np.int64)
     half, register = position & 1, (position >> 1) & 3
-    t = ((position >> 9) << 1) | ((position >> 3) & 1)
-    lane = (position >> 4) & 31
+    t, lane = position >> 8, (position >> 3) & 31
     h, p = register & 1, register >> 1
     index = block * WEIGHTS + (((lane * 4 + t) * 2 + p) * 2 + h) * 2 + half
     exponent = (entries & np.uint32(0xFF)).astype(np.uint16) << np.uint16(7)

@@ -18,8 +18,8 @@ Layout (little endian), made for the A operand of `mma.m16n8k16`:
 * bytes 512..1535: two sign/mantissa words a lane and step, `[t / 2][lane][t % 2][p]`; register
   h = 0 at mask 0x807F807F in place, h = 1 rotated left by 8;
 * `escape_meta[tile, block]` = first entry (counted from the tile's first) << 11 | count;
-* an entry is `position << 8 | exponent`, position = `(t / 2) 512 + 16 lane + 8 (t % 2) + 2 r +
-  half`, the byte of that weight in a 1024-byte exponent plane.
+* an entry is `position << 8 | exponent`, position = `256 t + 8 lane + 2 r + half`: the order
+  `[step][lane][register][half]`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from native_engine.w12.format import (
 
 
 def lane_order(bits: U16) -> U16:
-    """`[16 T, 64 B]` to `[T, B, g, q, t, p, h, e]`, contiguous: the order registers hold weights."""
+    """`[16 T, 64 B]` to `[T, B, g, q, t, p, h, e]`, contiguous: the order of the registers."""
     tiles, kblocks = bits.shape[0] // ROWS, bits.shape[1] // COLS
     view = bits.reshape(tiles, 2, 8, kblocks, 4, 4, 2, 2)  # T h g B q t p e
     return np.ascontiguousarray(view.transpose(0, 3, 2, 4, 5, 6, 1, 7))
@@ -79,7 +79,7 @@ def _escapes(ordered: U16, escaped: NDArray[np.bool_]) -> tuple[U32, U32]:
     inside = index % WEIGHTS  # ((lane * 4 + t) * 4 + register pair p, h) * 2 + e
     half, h, p = inside & 1, (inside >> 1) & 1, (inside >> 2) & 1
     t, lane = (inside >> 3) & 3, inside >> 5
-    position = (t >> 1) * 512 + lane * 16 + (t & 1) * 8 + (h + 2 * p) * 2 + half
+    position = t * 256 + lane * 8 + (h + 2 * p) * 2 + half
     exponent = (ordered.reshape(-1)[index] >> np.uint16(7)) & np.uint16(0xFF)
     return counts, (position.astype(np.uint32) << np.uint32(8)) | exponent.astype(np.uint32)
 

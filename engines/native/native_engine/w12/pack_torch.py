@@ -65,7 +65,7 @@ def _pack_chunk(bits: torch.Tensor, base: int) -> tuple[torch.Tensor, torch.Tens
     inside = index % WEIGHTS
     half, h, p = inside & 1, (inside >> 1) & 1, (inside >> 2) & 1
     t, lane = (inside >> 3) & 3, inside >> 5
-    position = (t >> 1) * 512 + lane * 16 + (t & 1) * 8 + (h + 2 * p) * 2 + half
+    position = t * 256 + lane * 8 + (h + 2 * p) * 2 + half
     exponent = (ordered.view(-1)[index] >> 7) & 0xFF
     blocks = words.to(torch.int32).view(torch.uint8).reshape(-1)
     return blocks, counts, ((position << 8) | exponent).to(torch.int32)
