@@ -62,6 +62,19 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
       : "memory");
 }
 
+// Four bytes a lane into the lane's own place, where `wanted`; no register waits for them.
+__device__ __forceinline__ void lane_copy_if(bool wanted, uint32_t to, const uint32_t* from) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n"
+      "@p cp.async.ca.shared.global [%1], [%2], 4;\ncp.async.commit_group;\n}" ::"r"(
+          static_cast<uint32_t>(wanted)),
+      "r"(to), "l"(from)
+      : "memory");
+}
+__device__ __forceinline__ void wait_for_lane_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 // A box of a 3-D tensor map; rows past the end arrive as zeros.
 __device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap* map, int c0, int c1,
                                             int c2, uint32_t barrier, uint64_t policy) {

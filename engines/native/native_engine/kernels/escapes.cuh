@@ -1,17 +1,9 @@
 // The escapes of one row tile, looked up 32 blocks at a time and read one block with escapes ahead.
 #pragma once
+#include "async_copy.cuh"
 #include "skinny_params.cuh"
 
 namespace specfarm {
-
-// Loads into a register that keeps its value where `wanted` is false: a select after the load
-// would wait for it on the spot.
-__device__ __forceinline__ void load_if(bool wanted, const uint32_t* from, uint32_t& to) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n@p ld.global.nc.u32 %0, [%2];\n}"
-      : "+r"(to)
-      : "r"(static_cast<uint32_t>(wanted)), "l"(from));
-}
 
 __device__ __forceinline__ void prefetch_if(bool wanted, const uint32_t* from) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p prefetch.global.L2 [%1];\n}" ::"r"(
@@ -21,22 +13,23 @@ __device__ __forceinline__ void prefetch_if(bool wanted, const uint32_t* from) {
 
 // Follows a warp over the k blocks first, first + stride, ... < limit of a row tile. A block
 // without escapes costs one bit test of `pending`, whose bit 0 is the current block: it holds
-// kChunk blocks and above them a sentinel that asks for the next chunk.
+// kChunk blocks and above them a sentinel that asks for the next chunk. What is read ahead goes to
+// shared memory, as registers with loads under way would be waited for at the next branch.
 class EscapeStream {
  public:
   uint32_t pending;
 
-  // Asks for the first chunk; nothing waits for it here.
-  __device__ __forceinline__ void start(const SkinnyParams& p, int tile, int first, int stride,
-                                        int limit, int lane) {
-    row_ = static_cast<uint32_t>(tile) * p.kblocks;
+  // `scratch` is the warp's. Asks for the first chunk; nothing waits for it here.
+  __device__ __forceinline__ void start(const SkinnyParams& p, uint8_t* scratch, int tile,
+                                        int first, int stride, int limit, int lane) {
+    plane_ = reinterpret_cast<uint16_t*>(scratch);
+    words_ = reinterpret_cast<uint32_t*>(scratch + kPlaneBytes) + lane;
     lane_ = lane;
-    limit_ = limit;
+    next_ = static_cast<uint32_t>(tile) * p.kblocks + first + lane * stride;
+    limit_ = static_cast<uint32_t>(tile) * p.kblocks + limit;
     stride_ = stride;
-    kblock_ = first + lane * stride;
-    chunk_ = tile_start_ = entry_ = 0;
-    load_if(true, p.tile_start + tile, tile_start_);
-    load_if(kblock_ < limit_, p.escape_meta + row_ + kblock_, chunk_);
+    const uint32_t* from = lane < kChunk ? p.escape_meta + next_ : p.tile_start + tile;
+    lane_copy_if(lane == kChunk || next_ < limit_, shared_address(words_), from);
     pending = 1;
   }
 
@@ -47,22 +40,23 @@ class EscapeStream {
   }
 
   // Writes the exponents of the current block into the warp's plane; all lanes take part.
-  __device__ __forceinline__ void write(const SkinnyParams& p, uint16_t* plane) {
+  __device__ __forceinline__ void write(const SkinnyParams& p) {
+    wait_for_lane_copies();
+    entry_ = words_[32];
+    count_ = count(meta_);
     __syncwarp();
-    meta_now_ = fetched_;
-    entry_now_ = entry_;
-    if (lane_ < count(meta_now_)) plane[entry_now_ >> 8] = in_place(entry_now_);
-    if (count(meta_now_) > 32) write_rest(p, plane);
+    if (lane_ < count_) plane_[entry_ >> 8] = in_place(entry_);
+    if (count_ > 32) rest(p, [](uint32_t entry) { return entry; });
     __syncwarp();
-    fetched_ = __shfl_sync(~0u, now_, next_of(pending >> 1));
+    next_meta_ = __shfl_sync(~0u, now_, next_of(pending >> 1));
   }
 
   // Puts the window's first exponent back and asks for the entries of the next block that has any.
-  __device__ __forceinline__ void restore(const SkinnyParams& p, uint16_t* plane) {
+  __device__ __forceinline__ void restore(const SkinnyParams& p) {
     __syncwarp();
-    if (lane_ < count(meta_now_)) plane[entry_now_ >> 8] = in_place(p.base);
-    if (count(meta_now_) > 32) restore_rest(p, plane);
-    load_if(lane_ < count(fetched_), at(p, fetched_) + lane_, entry_);
+    if (lane_ < count_) plane_[entry_ >> 8] = in_place(p.base);
+    if (count_ > 32) rest(p, [&p](uint32_t) { return static_cast<uint32_t>(p.base); });
+    ask(p, next_meta_);
   }
 
  private:
@@ -72,9 +66,6 @@ class EscapeStream {
   static __device__ __forceinline__ uint16_t in_place(uint32_t exponent) {
     return static_cast<uint16_t>((exponent & 255u) << 7);
   }
-  __device__ __forceinline__ const uint32_t* at(const SkinnyParams& p, uint32_t meta) const {
-    return p.entries + (tile_start_ + (meta >> 11));
-  }
 
   // Place in the chunk of the first block of `later` with escapes, or of the sentinel that ends
   // it: the sentinel's distance from bit 31 tells how far the chunk has been walked. Lane 31 holds
@@ -83,35 +74,41 @@ class EscapeStream {
     return __clz(later) + __ffs(later) - 1;
   }
 
-  // Lane i holds the meta word of block i of the chunk and asks for that of the next chunk.
-  __device__ __forceinline__ void begin_chunk(const SkinnyParams& p) {
-    const bool valid = lane_ < kChunk && kblock_ < limit_;
-    now_ = valid ? chunk_ : 0u;
-    kblock_ += kChunk * stride_;
-    load_if(kblock_ < limit_, p.escape_meta + row_ + kblock_, chunk_);
-    const bool any = count(now_) != 0;
-    prefetch_if(any, at(p, now_));
-    pending = __ballot_sync(~0u, any) | 1u << kChunk;
-    fetched_ = __shfl_sync(~0u, now_, next_of(pending));
-    load_if(lane_ < count(fetched_), at(p, fetched_) + lane_, entry_);
+  __device__ __forceinline__ void ask(const SkinnyParams& p, uint32_t meta) {
+    meta_ = meta;
+    const uint32_t* from = p.entries + (tile_start_ + (meta >> 11) + lane_);
+    lane_copy_if(lane_ < count(meta), shared_address(words_ + 32), from);
   }
 
-  __device__ __forceinline__ void write_rest(const SkinnyParams& p, uint16_t* plane) const {
+  // Lane i holds the meta word of block i of the chunk and asks for that of the next chunk.
+  __device__ __forceinline__ void begin_chunk(const SkinnyParams& p) {
+    wait_for_lane_copies();
+    const uint32_t word = words_[0];
+    tile_start_ = __shfl_sync(~0u, word, kChunk);
+    now_ = lane_ < kChunk && next_ < limit_ ? word : 0u;
+    next_ += kChunk * stride_;
+    lane_copy_if(lane_ < kChunk && next_ < limit_, shared_address(words_), p.escape_meta + next_);
+    const bool any = count(now_) != 0;
+    prefetch_if(any, p.entries + (tile_start_ + (now_ >> 11)));
+    pending = __ballot_sync(~0u, any) | 1u << kChunk;
+    ask(p, __shfl_sync(~0u, now_, next_of(pending)));
+  }
+
+  // Entries past the 32 read ahead.
+  template <class Exponent>
+  __device__ __forceinline__ void rest(const SkinnyParams& p, Exponent exponent) const {
+    const uint32_t* entries = p.entries + (tile_start_ + (meta_ >> 11));
 #pragma unroll 1
-    for (uint32_t o = lane_ + 32; o < count(meta_now_); o += 32) {
-      const uint32_t entry = __ldg(at(p, meta_now_) + o);
-      plane[entry >> 8] = in_place(entry);
+    for (uint32_t o = lane_ + 32; o < count_; o += 32) {
+      const uint32_t entry = __ldg(entries + o);
+      plane_[entry >> 8] = in_place(exponent(entry));
     }
   }
 
-  __device__ __forceinline__ void restore_rest(const SkinnyParams& p, uint16_t* plane) const {
-#pragma unroll 1
-    for (uint32_t o = lane_ + 32; o < count(meta_now_); o += 32)
-      plane[__ldg(at(p, meta_now_) + o) >> 8] = in_place(p.base);
-  }
-
-  uint32_t row_, tile_start_, now_, chunk_, fetched_, entry_, meta_now_, entry_now_, lane_;
-  int kblock_, stride_, limit_;
+  uint16_t* plane_;
+  uint32_t* words_;  // this lane's meta word, 32 further on its entry
+  uint32_t tile_start_, now_, meta_, next_meta_, count_, entry_, next_, limit_;
+  int lane_, stride_;
 };
 
 }  // namespace specfarm

@@ -14,7 +14,7 @@ COLS = 64
 MAX_CONSUMERS = 19
 TOKEN_TILES = (1, 2, 3, 4, 6, 8)
 MAX_TOKENS = 8 * TOKEN_TILES[-1]
-PLANE_BYTES = 2048
+SCRATCH_BYTES = 2304  # of a consumer warp: exponents of a block, escape look-up
 BLOCK_BYTES = {True: 1536, False: 2048}  # by w12
 
 
@@ -75,7 +75,7 @@ def deepest(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, unroll
     """As many stages as fit; the partial sums of a split k range reuse the ring."""
     consumers = schedule.row_warps * schedule.split
     each = stage_bytes(schedule, w12, tiles, unroll)
-    stages = min(64, (shared_bytes - consumers * PLANE_BYTES * w12) // each)
+    stages = min(64, (shared_bytes - consumers * SCRATCH_BYTES * w12) // each)
     partials = consumers * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
     if stages < 1 or stages * each < partials:
         raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
@@ -111,8 +111,6 @@ def _candidates(rows: int, cols: int, multiprocessors: int) -> Iterator[Schedule
     groups = -(-tiles // each)
     if each <= MAX_CONSUMERS:
         widest = max(1, min(16 // each, kblocks // cluster, 8))
-        if each == 3:
-            widest = min(widest, 4)  # measured: leaves room for a deeper ring
         for split in range(widest, 0, -1):
             yield Schedule(groups, cluster, each, split)
     groups = min(tiles, multiprocessors)

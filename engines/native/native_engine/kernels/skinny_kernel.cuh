@@ -103,7 +103,7 @@ struct Consumer {
   const WorkRange& work;
   uint32_t w_offset;
   int warp, lane;
-  uint8_t* plane;
+  uint8_t* scratch;
 
   // This lane's pieces of a stage: weights, activations of the first and second half of a k block.
   struct Offsets {
@@ -150,7 +150,7 @@ struct Consumer {
   // Asks for what the first blocks of a pass need to know about their escapes.
   __device__ __forceinline__ void prepare(EscapeStream& escapes, int pass) const {
     if (Format::kEscapes && tile_of(pass) < work.tile_end)
-      escapes.start(p, tile_of(pass), first_block(), p.split, work.k_end, lane);
+      escapes.start(p, scratch, tile_of(pass), first_block(), p.split, work.k_end, lane);
   }
 
   // Blocks part, part + split, ... of the k range, in that order however many a stage holds.
@@ -165,7 +165,7 @@ struct Consumer {
     const uint32_t zero = p.zero;
     const uint32_t w_step = pinned(p.split * Format::kBlockBytes);
     const uint32_t x_step = pinned(p.split * kTokenTiles * 1024);
-    const uint8_t* plane_lane = plane + 16 * lane;
+    const uint8_t* plane = scratch + 16 * lane;
     const PlainWindow plain{pinned(p.base * 0x00800080u), pinned(zero + 1)};
     const bool active = tile_of(index) < work.tile_end;
     int left = active ? (work.k_end - first_block() + p.split - 1) / p.split : 0;
@@ -181,9 +181,9 @@ struct Consumer {
 #pragma unroll 1
       do {
         if (Format::kEscapes && __builtin_expect(escapes.pending & 1, 0) && escapes.has_any(p)) {
-          escapes.write(p, reinterpret_cast<uint16_t*>(plane));
-          seen ^= block(stage, now, PatchedWindow{plane_lane, plain.one}, acc);
-          escapes.restore(p, reinterpret_cast<uint16_t*>(plane));
+          escapes.write(p);
+          seen ^= block(stage, now, PatchedWindow{plane, plain.one}, acc);
+          escapes.restore(p);
         } else {
           seen ^= block(stage, now, plain, acc);
         }
@@ -244,16 +244,16 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
     let_next_grid_start();
     producer.run(ring, issued);
   } else {
-    uint8_t* plane = memory + layout.ring + warp * kPlaneBytes;
+    uint8_t* scratch = memory + layout.ring + warp * kScratchBytes;
     const Consumer<Format, kTokenTiles> consumer{p,    work, layout.w_offset,
-                                                 warp, lane, plane};
+                                                 warp, lane, scratch};
     EscapeStream escapes;
     consumer.prepare(escapes, 0);
     if (Format::kEscapes) {
       const uint32_t fill = p.base * 0x00800080u;
 #pragma unroll
       for (int i = 0; i < kPlaneBytes / 512; ++i)
-        reinterpret_cast<uint4*>(plane)[lane + 32 * i] = make_uint4(fill, fill, fill, fill);
+        reinterpret_cast<uint4*>(scratch)[lane + 32 * i] = make_uint4(fill, fill, fill, fill);
     }
     sync_warps(2, consumers * 32 + 32);
     let_next_grid_start();

@@ -26,7 +26,7 @@ struct WorkRange {
   }
 };
 
-// A stage is activations, weights and its two barriers; after the ring a plane for each consumer.
+// A stage is activations, weights and its two barriers; after the ring the scratch of each consumer.
 struct SharedLayout {
   uint32_t w_offset, barrier_offset;  // within a stage
   uint32_t stage, ring, total;        // bytes
@@ -38,7 +38,7 @@ struct SharedLayout {
     barrier_offset = w_offset + static_cast<uint32_t>(per_step * p.row_warps * block_bytes);
     stage = (barrier_offset + 16 + 1023) & ~1023u;  // the swizzle needs 1024-byte alignment
     ring = stage * p.stages;
-    total = ring + (planes ? p.row_warps * p.split * kPlaneBytes : 0);
+    total = ring + (planes ? p.row_warps * p.split * kScratchBytes : 0);
   }
 };
 
