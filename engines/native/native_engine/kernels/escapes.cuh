@@ -39,24 +39,25 @@ class EscapeStream {
     return pending & 1;
   }
 
-  // Writes the exponents of the current block into the warp's plane; all lanes take part.
+  // Writes the exponents of the current block into the warp's plane and asks for the entries of the
+  // next block that has any; all lanes take part.
   __device__ __forceinline__ void write(const SkinnyParams& p) {
+    next_meta_ = __shfl_sync(~0u, now_, next_of(pending >> 1));
     wait_for_lane_copies();
     entry_ = words_[32];
-    count_ = count(meta_);
     __syncwarp();
-    if (lane_ < count_) plane_[entry_ >> 8] = in_place(entry_);
-    if (count_ > 32) rest(p, [](uint32_t entry) { return entry; });
+    if (lane_ < count(meta_)) plane_[entry_ >> 8] = in_place(entry_);
+    if (count(meta_) > 32) rest(p, [](uint32_t entry) { return entry; });
+    ask(p, next_meta_);
     __syncwarp();
-    next_meta_ = __shfl_sync(~0u, now_, next_of(pending >> 1));
   }
 
-  // Puts the window's first exponent back and asks for the entries of the next block that has any.
+  // Puts the window's first exponent back.
   __device__ __forceinline__ void restore(const SkinnyParams& p) {
     __syncwarp();
-    if (lane_ < count_) plane_[entry_ >> 8] = in_place(p.base);
-    if (count_ > 32) rest(p, [&p](uint32_t) { return static_cast<uint32_t>(p.base); });
-    ask(p, next_meta_);
+    if (lane_ < count(meta_)) plane_[entry_ >> 8] = in_place(p.base);
+    if (count(meta_) > 32) rest(p, [&p](uint32_t) { return static_cast<uint32_t>(p.base); });
+    meta_ = next_meta_;
   }
 
  private:
@@ -75,7 +76,6 @@ class EscapeStream {
   }
 
   __device__ __forceinline__ void ask(const SkinnyParams& p, uint32_t meta) {
-    meta_ = meta;
     const uint32_t* from = p.entries + (tile_start_ + (meta >> 11) + lane_);
     lane_copy_if(lane_ < count(meta), shared_address(words_ + 32), from);
   }
@@ -91,7 +91,8 @@ class EscapeStream {
     const bool any = count(now_) != 0;
     prefetch_if(any, p.entries + (tile_start_ + (now_ >> 11)));
     pending = __ballot_sync(~0u, any) | 1u << kChunk;
-    ask(p, __shfl_sync(~0u, now_, next_of(pending)));
+    meta_ = __shfl_sync(~0u, now_, next_of(pending));
+    ask(p, meta_);
   }
 
   // Entries past the 32 read ahead.
@@ -99,7 +100,7 @@ class EscapeStream {
   __device__ __forceinline__ void rest(const SkinnyParams& p, Exponent exponent) const {
     const uint32_t* entries = p.entries + (tile_start_ + (meta_ >> 11));
 #pragma unroll 1
-    for (uint32_t o = lane_ + 32; o < count_; o += 32) {
+    for (uint32_t o = lane_ + 32; o < count(meta_); o += 32) {
       const uint32_t entry = __ldg(entries + o);
       plane_[entry >> 8] = in_place(exponent(entry));
     }
@@ -107,7 +108,7 @@ class EscapeStream {
 
   uint16_t* plane_;
   uint32_t* words_;  // this lane's meta word, 32 further on its entry
-  uint32_t tile_start_, now_, meta_, next_meta_, count_, entry_, next_, limit_;
+  uint32_t tile_start_, now_, meta_, next_meta_, entry_, next_, limit_;
   int lane_, stride_;
 };
 

@@ -83,12 +83,16 @@ def deepest(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, unroll
 
 
 def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int) -> Ring:
-    """Two k blocks a stage where three such stages fit: copies are larger and barriers fewer."""
-    try:
-        wide = deepest(schedule, w12, tiles, shared_bytes, 2)
-    except ValueError:
-        wide = Ring(2, 0)
-    return wide if wide.stages >= 3 else deepest(schedule, w12, tiles, shared_bytes, 1)
+    """One thread issues a copy a row tile; where those are many and short (an unsplit k range),
+    two k blocks a copy keep up with the memory if three such stages fit."""
+    if schedule.split == 1:
+        try:
+            wide = deepest(schedule, w12, tiles, shared_bytes, 2)
+        except ValueError:
+            wide = Ring(2, 0)
+        if wide.stages >= 3:
+            return wide
+    return deepest(schedule, w12, tiles, shared_bytes, 1)
 
 
 def _fits(schedule: Schedule, shared_bytes: int) -> bool:

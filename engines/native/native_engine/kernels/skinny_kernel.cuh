@@ -112,32 +112,35 @@ struct Consumer {
 
   // Two k16 steps of a k block for every token tile; `x` is this lane's 16-byte piece.
   template <int kHalf, class Window>
-  __device__ __forceinline__ uint32_t half(const uint8_t* w, const uint8_t* x, const Window& window,
-                                           float (&acc)[kTokenTiles][4]) const {
+  __device__ __forceinline__ void half(const uint8_t* w, const uint8_t* x, const Window& window,
+                                       float (&acc)[kTokenTiles][4]) const {
     uint32_t a[8];
-    uint32_t seen = Format::template fragments<kHalf>(w, a, window);
+    Format::template fragments<kHalf>(w, a, window);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
       const uint4 b = load16(x + n * 1024);
       mma(acc[n], a, b.x, b.y);
       mma(acc[n], a + 4, b.z, b.w);
-      seen ^= b.x;
     }
-    return seen;
   }
 
   template <class Window>
-  __device__ __forceinline__ uint32_t block(const uint8_t* stage, const Offsets& mine,
-                                            const Window& window,
-                                            float (&acc)[kTokenTiles][4]) const {
-    uint32_t seen = half<0>(stage + mine.w, stage + mine.x0, window, acc);
-    return seen ^ half<1>(stage + mine.w, stage + mine.x1, window, acc);
+  __device__ __forceinline__ void block(const uint8_t* stage, const Offsets& mine,
+                                        const Window& window,
+                                        float (&acc)[kTokenTiles][4]) const {
+    half<0>(stage + mine.w, stage + mine.x0, window, acc);
+    half<1>(stage + mine.w, stage + mine.x1, window, acc);
   }
 
-  // The arrival's address depends on the loaded words: an arrive that only follows the loads in
-  // program order can be issued before they return, and the next copy would overwrite the slot.
-  __device__ __forceinline__ void release(const Ring& ring, uint32_t seen, uint32_t zero) const {
-    const uint32_t barrier = ring.empty() + (seen & zero);
+  // The arrival's address depends on the sums, hence on every load from the stage: an arrive that
+  // only follows the loads in program order can be issued before they return, and the next copy
+  // would overwrite the slot.
+  __device__ __forceinline__ void release(const Ring& ring,
+                                          const float (&acc)[kTokenTiles][4]) const {
+    uint32_t seen = 0;
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) seen ^= __float_as_uint(acc[n][0]);
+    const uint32_t barrier = ring.empty() + (seen & p.zero);
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier);
   }
@@ -162,11 +165,10 @@ struct Consumer {
     mine.w = pinned(w_offset + (row * p.split * p.unroll + part) * Format::kBlockBytes + 16 * lane);
     mine.x0 = pinned(part * kTokenTiles * 1024 + g * 128 + ((2 * q) ^ g) * 16);  // 128-byte swizzle
     mine.x1 = mine.x0 ^ 16;
-    const uint32_t zero = p.zero;
     const uint32_t w_step = pinned(p.split * Format::kBlockBytes);
     const uint32_t x_step = pinned(p.split * kTokenTiles * 1024);
     const uint8_t* plane = scratch + 16 * lane;
-    const PlainWindow plain{pinned(p.base * 0x00800080u), pinned(zero + 1)};
+    const PlainWindow plain{pinned(p.base * 0x00800080u), pinned(p.zero + 1)};
     const bool active = tile_of(index) < work.tile_end;
     int left = active ? (work.k_end - first_block() + p.split - 1) / p.split : 0;
     int idle = work.steps - (left + p.unroll - 1) / p.unroll;
@@ -175,28 +177,27 @@ struct Consumer {
       barrier_wait(ring.full(), ring.phase);
       const uint8_t* stage = ring.memory + ring.at;
       Offsets now = mine;
-      uint32_t seen = 0;
       int here = min(left, p.unroll);
       left -= here;
 #pragma unroll 1
       do {
         if (Format::kEscapes && __builtin_expect(escapes.pending & 1, 0) && escapes.has_any(p)) {
           escapes.write(p);
-          seen ^= block(stage, now, PatchedWindow{plane, plain.one}, acc);
+          block(stage, now, PatchedWindow{plane, plain.one}, acc);
           escapes.restore(p);
         } else {
-          seen ^= block(stage, now, plain, acc);
+          block(stage, now, plain, acc);
         }
         if (Format::kEscapes) escapes.pending >>= 1;
         now.w += w_step, now.x0 += x_step, now.x1 += x_step;
       } while (--here > 0);
-      release(ring, seen, zero);
+      release(ring, acc);
       ring.next();
     }
 #pragma unroll 1
     for (; idle > 0; --idle) {  // a stage of the tail in which this warp has no block
       barrier_wait(ring.full(), ring.phase);
-      release(ring, 0, zero);
+      release(ring, acc);
       ring.next();
     }
   }

@@ -31,16 +31,15 @@ struct RawFormat {
   static constexpr int kBlockBytes = 2048;
   static constexpr bool kEscapes = false;
 
-  // `block` points to this lane's piece. Registers of steps 2 kHalf and 2 kHalf + 1. Returns a word that depends on every load, so that
-  // the slot is released after them.
+  // `block` points to this lane's piece. Registers of steps 2 kHalf and
+  // 2 kHalf + 1.
   template <int kHalf, class Window>
-  static __device__ __forceinline__ uint32_t fragments(const uint8_t* block, uint32_t (&a)[8],
-                                                       const Window&) {
+  static __device__ __forceinline__ void fragments(const uint8_t* block, uint32_t (&a)[8],
+                                                   const Window&) {
     const uint4 v = load16(block + 1024 * kHalf);
     const uint4 w = load16(block + 1024 * kHalf + 512);
     a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
     a[4] = w.x, a[5] = w.y, a[6] = w.z, a[7] = w.w;
-    return v.x ^ w.x;
   }
 };
 
@@ -64,8 +63,8 @@ struct W12Format {
 
   // The exponents are added by multiply-adds: they run beside the integer pipe, which the decoding fills.
   template <int kHalf, class Window>
-  static __device__ __forceinline__ uint32_t fragments(const uint8_t* block, uint32_t (&a)[8],
-                                                       const Window& window) {
+  static __device__ __forceinline__ void fragments(const uint8_t* block, uint32_t (&a)[8],
+                                                   const Window& window) {
     const uint2 code = *reinterpret_cast<const uint2*>(block + 8 * kHalf);
     const uint4 sign = load16(block + 512 + 512 * kHalf);
     decode_step(code.x, sign.x, sign.y, a);
@@ -82,7 +81,6 @@ struct W12Format {
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) a[i] = a[i] * window.one + add[i];
-    return code.x ^ sign.x;
   }
 };
 
