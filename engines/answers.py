@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """One greedy request in token ids. `family` groups prompts in reports (gsm8k, humaneval, ...)."""
+    """One greedy request in token ids. `family` groups prompts in reports (gsm8k, ...)."""
 
     id: str
     prompt_ids: tuple[int, ...]

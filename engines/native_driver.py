@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from engines.knobs import KnobValue
 from engines.protocol import arm_args
 from settings.paths import checkout_root
 from settings.schema import ArmName, Setting
@@ -98,3 +99,6 @@ class NativeDriver:
 
     def environment(self, tree: Path, cache_dir: Path) -> dict[str, str]:
         return {"PYTHONPATH": str(tree)}
+
+    def row_shape_knobs(self, rows: int) -> dict[str, KnobValue]:
+        return {"prefill.chunk_tokens": rows, "prefill.head_rows": rows}

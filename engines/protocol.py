@@ -6,9 +6,11 @@ A driver is stateless. Adding an engine is one module with such a class and one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from engines.knobs import KnobValue
 from settings.schema import ArmName, Setting
 
 
@@ -45,6 +47,16 @@ class EngineDriver(Protocol):
 
     def environment(self, tree: Path, cache_dir: Path) -> dict[str, str]:
         """Variables the engine needs beside the launcher's own (PYTHONPATH, compile caches)."""
+        ...
+
+
+@runtime_checkable
+class RowShapes(Protocol):
+    """A driver whose engine can be made to read prompts a few rows at a time."""
+
+    def row_shape_knobs(self, rows: int) -> Mapping[str, KnobValue]:
+        """engine.toml keys under which a forcing pass computes `rows` rows at once, as a verify
+        step does."""
         ...
 
 

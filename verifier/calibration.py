@@ -1,10 +1,11 @@
 """A/A calibration: what stock's own answers look like when stock token-forces them.
 
 Two batches are forced: answers of stock without speculation (`ar`, one row a step) and with it
-(`stock`, k + 1 rows a step). Worst gap: over both. Near-tie rate: of `stock` alone, the arm a
-candidate is compared with; where both arms gave the same text their near-ties are the same events,
-so adding `ar` would count them twice. First form: batch sizes, page borders and restarts are not
-swept yet.
+(`stock`, k + 1 rows a step). Worst gap: over both, and over how far any gap moves when stock forces
+the same answers with other row counts a pass (`verifier.numeric_noise`). Near-tie rate: of `stock`
+alone, the arm a candidate is compared with; where both arms gave the same text their near-ties are
+the same events, so adding `ar` would count them twice. First form: page borders and restarts are
+not swept yet.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from settings.schema import Setting
 from verifier.errors import CalibrationError
 from verifier.margins import Unit
+from verifier.numeric_noise import NumericNoise
 from verifier.policy import MarginPolicy
 from verifier.proportions import (
     Rate,
@@ -65,10 +67,13 @@ class Calibration:
     ar: ArmSample
     stock: ArmSample
     evidence: dict[str, Any]
+    noise: NumericNoise | None = None
 
     @property
     def worst_gap(self) -> float:
-        return max(self.ar.worst_gap, self.stock.worst_gap)
+        """The worst flip seen, or the worst change of any gap between row shapes if greater."""
+        noise = 0.0 if self.noise is None else self.noise.worst
+        return max(self.ar.worst_gap, self.stock.worst_gap, noise)
 
     def summary(self) -> dict[str, Any]:
         """The numbers a verdict quotes, JSON-serialisable."""
@@ -77,6 +82,8 @@ class Calibration:
             "setting": self.setting,
             "unit": self.unit,
             "worst_gap": self.worst_gap,
+            "worst_flip": max(self.ar.worst_gap, self.stock.worst_gap),
+            "noise": None if self.noise is None else asdict(self.noise),
             "near_ties": int(self.stock.rate.events),
             "tokens": int(self.stock.rate.trials),
             "near_tie_rate": self.stock.rate.value,
@@ -95,6 +102,7 @@ def calibrate(
     ar: ForcingReport,
     stock: ForcingReport,
     evidence: dict[str, Any] | None = None,
+    noise: NumericNoise | None = None,
 ) -> Calibration:
     """Turn the two forced batches into a calibration.
 
@@ -120,6 +128,12 @@ def calibrate(
                 f"own choice in {name}, more than {GREATEST_GAP[report.unit]:g}",
                 "a gap that wide is a bug of the stock engine, not rounding",
             )
+    if noise is not None and not noise.worst <= GREATEST_GAP[stock.unit]:
+        raise CalibrationError(
+            f"A/A of {setting.name}: stock's gaps move by {noise.worst:g} {stock.unit} when only "
+            f"the rows of a pass change, more than {GREATEST_GAP[stock.unit]:g}",
+            "noise that wide is a bug of the stock engine, not rounding",
+        )
     if ar.unit != stock.unit:
         raise CalibrationError(f"A/A of {setting.name}: {ar.unit} and {stock.unit} in one go")
     return Calibration(
@@ -129,6 +143,7 @@ def calibrate(
         ar=_sample("ar", ar),
         stock=_sample("stock", stock),
         evidence=dict(evidence or {}),
+        noise=noise,
     )
 
 
@@ -236,9 +251,16 @@ def calibration_from_json(data: dict[str, Any]) -> Calibration:
             ar=sample(data["ar"]),
             stock=sample(data["stock"]),
             evidence=dict(data["evidence"]),
+            noise=None if data.get("noise") is None else _noise(data["noise"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CalibrationError(f"not a calibration: {error!r}", "calibrate again") from error
+
+
+def _noise(data: dict[str, Any]) -> NumericNoise:
+    return NumericNoise(
+        float(data["worst"]), float(data["high"]), int(data["positions"]), tuple(data["shapes"])
+    )
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:

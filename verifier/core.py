@@ -6,7 +6,7 @@ to the client and what stock says of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,16 @@ from verifier.errors import CalibrationError
 from verifier.forced import Forcer, Position
 from verifier.judgement import LosslessJudgement, judge, judge_malformed
 from verifier.margins import Unit
+from verifier.numeric_noise import numeric_noise
 from verifier.policy import MarginPolicy, unlimited
 from verifier.report import ForcingReport
 from verifier.request_checks import check_requests
 from verifier.token_forcing import check_answer
 
+OpenForcer = Callable[[], AbstractContextManager[Forcer]]
 LaunchStock = Callable[[str], AbstractContextManager[Forcer]]
+# Answers whose every position is forced in each row shape: a thousand positions.
+NOISE_ANSWERS = 12
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,12 @@ class VerifierCore:
         ar_answers: Sequence[Answer],
         stock_answers: Sequence[Answer],
         evidence: dict[str, Any] | None = None,
+        shapes: Mapping[str, OpenForcer] | None = None,
     ) -> Calibration:
         """Force stock's own answers, keep and return the calibration.
+
+        `shapes` names ways to force with other row counts a pass (`8 rows`); a sample of the
+        answers is forced in each, for the numeric noise.
 
         Raises:
             CalibrationError: stock contradicts itself, or the answers are too few for delta (the
@@ -128,7 +136,14 @@ class VerifierCore:
         with self._launch(self.setting.name) as force:
             ar = self._force_all(ar_answers, force, policy)
             stock = self._force_all(stock_answers, force, policy)
-        calibration = calibrate(self.setting, ar, stock, evidence)
+            sample = _distinct([*ar_answers, *stock_answers])[:NOISE_ANSWERS]
+            forced = [force(a.request.prompt_ids, a.output_ids) for a in sample]
+        shaped: dict[str, list[Sequence[Position]]] = {}
+        for name, opened in ({} if self.is_exact else shapes or {}).items():
+            with opened() as force:
+                shaped[name] = [force(a.request.prompt_ids, a.output_ids) for a in sample]
+        noise = numeric_noise(forced, shaped, self._unit) if shaped else None
+        calibration = calibrate(self.setting, ar, stock, evidence, noise)
         self._policy_from(calibration)
         self.calibration = calibration
         return calibration
@@ -222,3 +237,9 @@ def force_all(
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     pairs = zip(a, b, strict=False)
     return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
+
+
+def _distinct(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers without repeats of a prompt and its output, in order."""
+    found = {(a.request.prompt_ids, a.output_ids): a for a in answers}
+    return list(found.values())

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from engines.answers import Answer, GenerationRequest
 from engines.errors import EngineError
+from engines.protocol import RowShapes
+from engines.registry import engine_driver
 from engines.tree_store import TreeStore
 from farm.campaign.jobs import VerifyJob, VerifyOutcome
 from farm.results import LosslessSummary
@@ -16,13 +19,16 @@ from farm.timing_lock import timing_lock
 from farm.workers.stock_pool import StockPool
 from settings.errors import SpecfarmError
 from settings.loading import load_setting
+from settings.schema import Setting
 from settings.weights import ensure_target
 from verifier.calibration import calibration_from_json, save_calibration
-from verifier.core import VerifierCore, VerifierResult
+from verifier.core import OpenForcer, VerifierCore, VerifierResult
 from verifier.forced import Forcer
 from verifier.target_rules import stop_rules
 from verifier.verify_outputs import calibration_path
 
+# Rows a pass in which the numeric noise is taken: a full verify step's.
+ROW_SHAPES = (8,)
 # What the tokens of one screening (a thousand) and of one confirmation (three thousand) can show:
 # the margin on the near-tie rate, the test's power, the rarest wrong token seen with 95 %.
 SCREEN: dict[str, Any] = {"delta": 0.03, "power": 0.9, "detect_one_in": 250}
@@ -67,13 +73,28 @@ class VerifyService:
             **(CONFIRM if job.final else SCREEN),
         )
         if job.calibrate:
-            found = core.calibrate(answers(job.ar_answers), answers(job.stock_answers))
+            found = core.calibrate(
+                answers(job.ar_answers),
+                answers(job.stock_answers),
+                shapes=self._row_shapes(setting, job),
+            )
             save_calibration(found, calibration_path(setting.name))
             return VerifyOutcome(
                 "calibrated", "", evidence=found.summary(), calibration=found.to_json()
             )
         exact = () if job.exact_answers is None else answers(job.exact_answers)
         return _outcome(core.verify(answers(job.answers), exact))
+
+    def _row_shapes(self, setting: Setting, job: VerifyJob) -> dict[str, OpenForcer]:
+        """Stock itself, reading a prompt as verify steps would; none where its driver cannot."""
+        driver = engine_driver(setting.engine.name)
+        if not isinstance(driver, RowShapes):
+            return {}
+        found: dict[str, OpenForcer] = {}
+        for rows in ROW_SHAPES:
+            tree = self._store.commit_knobs(job.stock_commit, driver.row_shape_knobs(rows))
+            found[f"{rows} rows"] = partial(self._pool.forcer, job.setting, tree.commit)
+        return found
 
     def close(self) -> None:
         self._pool.close()
