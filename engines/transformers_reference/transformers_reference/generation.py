@@ -15,7 +15,7 @@ from transformers.generation.streamers import BaseStreamer
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-class Cancelled(Exception):  # noqa: N818
+class Cancelled(Exception):
     """The client has gone; ends `generate` at the next token."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 _UNSUPPORTED = ("return_logprob", "return_raw_logits_topk")
 
 
-class BadInput(Exception):  # noqa: N818
+class BadInput(Exception):
     """The request cannot be served as asked (HTTP 400)."""
 
 
