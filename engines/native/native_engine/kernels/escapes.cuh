@@ -28,8 +28,11 @@ class EscapeStream {
     next_ = static_cast<uint32_t>(tile) * p.kblocks + first + lane * stride;
     limit_ = static_cast<uint32_t>(tile) * p.kblocks + limit;
     stride_ = stride;
-    const uint32_t* from = lane < kChunk ? p.escape_meta + next_ : p.tile_start + tile;
-    lane_copy_if(lane == kChunk || next_ < limit_, shared_address(words_), from);
+    chunk_ = 0;
+    const uint32_t to = shared_address(words_);
+    lane_copy_if(lane == kChunk || next_ < limit_, to,
+                 lane < kChunk ? p.escape_meta + next_ : p.tile_start + tile);
+    copy_meta(p, kChunk, to + 128);
     pending = 1;
   }
 
@@ -44,7 +47,7 @@ class EscapeStream {
   __device__ __forceinline__ void write(const SkinnyParams& p) {
     next_meta_ = __shfl_sync(~0u, now_, next_of(pending >> 1));
     wait_for_lane_copies();
-    entry_ = words_[32];
+    entry_ = words_[64];
     __syncwarp();
     if (lane_ < count(meta_)) plane_[entry_ >> 8] = in_place(entry_);
     if (count(meta_) > 32) rest(p, [](uint32_t entry) { return entry; });
@@ -77,22 +80,31 @@ class EscapeStream {
 
   __device__ __forceinline__ void ask(const SkinnyParams& p, uint32_t meta) {
     const uint32_t* from = p.entries + (tile_start_ + (meta >> 11) + lane_);
-    lane_copy_if(lane_ < count(meta), shared_address(words_ + 32), from);
+    lane_copy_if(lane_ < count(meta), shared_address(words_ + 64), from);
   }
 
-  // Lane i holds the meta word of block i of the chunk and asks for that of the next chunk.
+  // Lane i holds the meta word of block i of the chunk. The next chunk's words are here already:
+  // its entries are called into the L2 cache, and the words after it asked for.
   __device__ __forceinline__ void begin_chunk(const SkinnyParams& p) {
     wait_for_lane_copies();
-    const uint32_t word = words_[0];
-    tile_start_ = __shfl_sync(~0u, word, kChunk);
+    const uint32_t word = words_[chunk_];
+    if (chunk_ == 0) tile_start_ = __shfl_sync(~0u, word, kChunk);  // lane 31 of the first words
     now_ = lane_ < kChunk && next_ < limit_ ? word : 0u;
     next_ += kChunk * stride_;
-    lane_copy_if(lane_ < kChunk && next_ < limit_, shared_address(words_), p.escape_meta + next_);
-    const bool any = count(now_) != 0;
-    prefetch_if(any, p.entries + (tile_start_ + (now_ >> 11)));
-    pending = __ballot_sync(~0u, any) | 1u << kChunk;
+    const uint32_t later = lane_ < kChunk && next_ < limit_ ? words_[chunk_ ^ 32] : 0u;
+    copy_meta(p, kChunk, shared_address(words_ + chunk_));
+    chunk_ ^= 32;
+    prefetch_if(count(now_) != 0, p.entries + (tile_start_ + (now_ >> 11)));
+    prefetch_if(count(later) != 0, p.entries + (tile_start_ + (later >> 11)));
+    pending = __ballot_sync(~0u, count(now_) != 0) | 1u << kChunk;
     meta_ = __shfl_sync(~0u, now_, next_of(pending));
     ask(p, meta_);
+  }
+
+  // Asks for the meta word of the block `blocks` further on.
+  __device__ __forceinline__ void copy_meta(const SkinnyParams& p, int blocks, uint32_t to) const {
+    const uint32_t at = next_ + blocks * stride_;
+    lane_copy_if(lane_ < kChunk && at < limit_, to, p.escape_meta + at);
   }
 
   // Entries past the 32 read ahead.
@@ -107,9 +119,9 @@ class EscapeStream {
   }
 
   uint16_t* plane_;
-  uint32_t* words_;  // this lane's meta word, 32 further on its entry
+  uint32_t* words_;  // this lane's meta words of two chunks, then its entry
   uint32_t tile_start_, now_, meta_, next_meta_, entry_, next_, limit_;
-  int lane_, stride_;
+  int lane_, stride_, chunk_;
 };
 
 }  // namespace specfarm

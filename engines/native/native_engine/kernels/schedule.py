@@ -14,7 +14,7 @@ COLS = 64
 MAX_CONSUMERS = 19
 TOKEN_TILES = (1, 2, 3, 4, 6, 8)
 MAX_TOKENS = 8 * TOKEN_TILES[-1]
-SCRATCH_BYTES = 2304  # of a consumer warp: exponents of a block, escape look-up
+SCRATCH_BYTES = 2432  # of a consumer warp: exponents of a block, escape look-up
 BLOCK_BYTES = {True: 1536, False: 2048}  # by w12
 
 

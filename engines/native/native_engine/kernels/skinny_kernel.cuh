@@ -228,19 +228,17 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
   const int warp = threadIdx.x / 32, lane = pinned<int>(threadIdx.x % 32);
   const int consumers = p.row_warps * p.split;
   const Ring ring(memory, layout);
+  if (lane == 0) {
+    for (int i = warp; i < p.stages; i += consumers + 1) {
+      barrier_init(ring.full() + i * layout.stage, 1);
+      barrier_init(ring.empty() + i * layout.stage, consumers);
+    }
+    barrier_init_fence();
+  }
   if (warp == consumers) {
     const Producer<Format> producer{p, &x_map, work, layout, lane};
-    if (lane == 0) {
-      prefetch_tensor_map(&x_map);
-#pragma unroll 1
-      for (int i = 0; i < p.stages; ++i) {
-        barrier_init(ring.full() + i * layout.stage, 1);
-        barrier_init(ring.empty() + i * layout.stage, consumers);
-      }
-      barrier_init_fence();
-    }
-    __syncwarp();
-    arrive_warps(2, consumers * 32 + 32);
+    if (lane == 0) prefetch_tensor_map(&x_map);
+    __syncthreads();
     const int issued = producer.first_weights(ring);
     let_next_grid_start();
     producer.run(ring, issued);
@@ -250,14 +248,14 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
                                                  warp, lane, scratch};
     EscapeStream escapes;
     consumer.prepare(escapes, 0);
+    __syncthreads();
+    let_next_grid_start();
     if (Format::kEscapes) {
       const uint32_t fill = p.base * 0x00800080u;
 #pragma unroll
       for (int i = 0; i < kPlaneBytes / 512; ++i)
         reinterpret_cast<uint4*>(scratch)[lane + 32 * i] = make_uint4(fill, fill, fill, fill);
     }
-    sync_warps(2, consumers * 32 + 32);
-    let_next_grid_start();
     consumer.run(ring, escapes);
   }
   if (p.split * p.cluster == 1) return;

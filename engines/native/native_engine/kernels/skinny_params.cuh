@@ -8,7 +8,7 @@ constexpr int kMaxWarps = 20;  // 19 consumers and the producer: 96 registers a 
 constexpr int kTileRows = 16;
 constexpr int kBlockCols = 64;
 constexpr int kPlaneBytes = 2048;    // a block's exponents in place, two bytes a weight
-constexpr int kScratchBytes = 2304;  // of a consumer warp: its plane, 32 meta words, 32 entries
+constexpr int kScratchBytes = 2432;  // of a consumer warp: its plane, 2 x 32 meta words, 32 entries
 
 struct SkinnyParams {
   const uint8_t* weights;       // [tiles][kblocks][block bytes]
