@@ -8,7 +8,7 @@ import torch
 
 from kernel_tuner.kernels.cases import random_weight
 from kernel_tuner.kernels.timing import Launch
-from native_engine.kernels.schedule import Schedule
+from native_engine.kernels.schedule import Ring, Schedule
 from native_engine.kernels.skinny import RawWeight, W12Weight, linear, raw_weight, w12_weight
 from native_engine.w12.pack_torch import pack_tensor
 
@@ -66,7 +66,9 @@ def launches_for(matrix: Matrix, target_us: float = 2500) -> int:
     return matrix.copies * max(1, round(target_us / estimate / matrix.copies))
 
 
-def arms_of(matrix: Matrix, tokens: int, schedule: Schedule | None = None) -> dict[str, Launch]:
+def arms_of(
+    matrix: Matrix, tokens: int, schedule: Schedule | None = None, ring: Ring | None = None
+) -> dict[str, Launch]:
     """cublas = torch.mm(out=); bf16 and w12 are ours; _pdl chains launches dependently."""
     x = torch.randn(tokens, matrix.cols, device="cuda").to(torch.bfloat16)
     out = torch.empty(tokens, matrix.rows, dtype=torch.bfloat16, device="cuda")
@@ -74,7 +76,9 @@ def arms_of(matrix: Matrix, tokens: int, schedule: Schedule | None = None) -> di
     n = matrix.copies
 
     def ours(weights: list[RawWeight] | list[W12Weight], dependent: bool) -> Launch:
-        return lambda i: linear(x, weights[i % n], out, dependent=dependent, schedule=schedule)
+        return lambda i: linear(
+            x, weights[i % n], out, dependent=dependent, schedule=schedule, ring=ring
+        )
 
     return {
         "cublas": lambda i: torch.mm(x, transposed[i % n], out=out),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ import torch
 from kernel_tuner.kernels.arms import arms_of, build, launches_for
 from kernel_tuner.kernels.cases import PRODUCTION
 from kernel_tuner.kernels.timing import ClockSampler, interleaved
-from native_engine.kernels.schedule import MAX_CONSUMERS, Schedule
-from native_engine.kernels.skinny import schedule_for
+from native_engine.kernels.schedule import MAX_CONSUMERS, Schedule, deepest, token_tiles
+from native_engine.kernels.skinny import schedule_for, shared_bytes
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,7 @@ def measure(
 
 
 def geomean(values: Sequence[float]) -> float:
-    product = 1.0
-    for value in values:
-        product *= value
-    return float(product ** (1 / max(1, len(values))))
+    return math.exp(sum(math.log(value) for value in values) / max(1, len(values)))
 
 
 def summarise(records: Sequence[Record]) -> list[str]:
@@ -85,16 +84,17 @@ def sweep(
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     for rows, cols in shapes:
         matrix = build(rows, cols, 0.0002)
-        for plan in candidates(rows, cols, sms):
-            for m in tokens:
-                arms = arms_of(matrix, m, plan)
+        for plan, unroll, m in product(candidates(rows, cols, sms), (1, 2, 4), tokens):
+            try:
+                depth = deepest(plan, True, token_tiles(m), shared_bytes(0), unroll)
+                arms = arms_of(matrix, m, plan, depth)
                 chosen = {arm: arms[arm] for arm in ("w12", "w12_pdl")}
-                try:
-                    times = interleaved(chosen, launches_for(matrix, 1500), repeats)
-                except ValueError:  # does not fit in shared memory
-                    continue
-                us = {arm: round(t, 3) for arm, (t, _) in times.items()}
-                yield {"rows": rows, "cols": cols, "tokens": m, **asdict(plan), **us}
+                times = interleaved(chosen, launches_for(matrix, 1500), repeats)
+            except ValueError:  # does not fit in shared memory
+                continue
+            us = {arm: round(t, 3) for arm, (t, _) in times.items()}
+            shape = {"rows": rows, "cols": cols, "tokens": m}
+            yield {**shape, **asdict(plan), **asdict(depth), **us}
         del matrix
         torch.cuda.empty_cache()
 
@@ -106,10 +106,10 @@ def candidates(rows: int, cols: int, multiprocessors: int) -> list[Schedule]:
     for cluster in (1, 2):
         units = multiprocessors // cluster
         least = -(-tiles // units)
-        for each in range(least, least + 3):
+        for each in range(least, least + 2):
             groups = -(-tiles // each)
             for split in (1, 2, 3, 4, 5, 6, 8):
-                if each <= MAX_CONSUMERS and 8 <= each * split <= MAX_CONSUMERS:
+                if 10 <= each * split <= MAX_CONSUMERS:
                     found.add(Schedule(groups, cluster, each, split))
         if cluster == 1 and least > 8:
             for passes in range(-(-least // MAX_CONSUMERS), -(-least // 8) + 1):
