@@ -234,21 +234,20 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
       barrier_init(ring.empty() + i * layout.stage, consumers);
     }
     barrier_init_fence();
+    if (warp == consumers) prefetch_tensor_map(&x_map);
   }
+  uint8_t* scratch = memory + layout.ring + warp * kScratchBytes;
+  const Consumer<Format, kTokenTiles> consumer{p,    work, layout.w_offset,
+                                               warp, lane, scratch};
+  EscapeStream escapes;
+  if (warp < consumers) consumer.prepare(escapes, 0);
+  __syncthreads();
   if (warp == consumers) {
     const Producer<Format> producer{p, &x_map, work, layout, lane};
-    if (lane == 0) prefetch_tensor_map(&x_map);
-    __syncthreads();
     const int issued = producer.first_weights(ring);
     let_next_grid_start();
     producer.run(ring, issued);
   } else {
-    uint8_t* scratch = memory + layout.ring + warp * kScratchBytes;
-    const Consumer<Format, kTokenTiles> consumer{p,    work, layout.w_offset,
-                                                 warp, lane, scratch};
-    EscapeStream escapes;
-    consumer.prepare(escapes, 0);
-    __syncthreads();
     let_next_grid_start();
     if (Format::kEscapes) {
       const uint32_t fill = p.base * 0x00800080u;
