@@ -16,6 +16,8 @@ TOKEN_TILES = (1, 2, 3, 4, 6, 8)
 MAX_TOKENS = 8 * TOKEN_TILES[-1]
 SCRATCH_BYTES = 2432  # of a consumer warp: exponents of a block, escape look-up
 BLOCK_BYTES = {True: 1536, False: 2048}  # by w12
+_IN_FLIGHT = {True: 120_000, False: 160_000}  # bytes of weights a block asks for ahead, by w12
+_FAR = 48  # k blocks of one warp
 
 
 @dataclass(frozen=True)
@@ -71,28 +73,44 @@ def stage_bytes(schedule: Schedule, w12: bool, tiles: int, unroll: int = 1) -> i
     return -(-used // 1024) * 1024
 
 
+def _partial_bytes(schedule: Schedule, tiles: int) -> int:
+    """Partial sums of a split k range, kept in the ring when it is empty."""
+    consumers = schedule.row_warps * schedule.split
+    return consumers * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
+
+
 def deepest(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, unroll: int) -> Ring:
-    """As many stages as fit; the partial sums of a split k range reuse the ring."""
+    """As many stages as fit."""
     consumers = schedule.row_warps * schedule.split
     each = stage_bytes(schedule, w12, tiles, unroll)
     stages = min(64, (shared_bytes - consumers * SCRATCH_BYTES * w12) // each)
-    partials = consumers * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
-    if stages < 1 or stages * each < partials:
+    if stages < 1 or stages * each < _partial_bytes(schedule, tiles):
         raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
     return Ring(unroll, stages)
 
 
-def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int) -> Ring:
-    """One thread issues a copy a row tile; where those are many and short (an unsplit k range),
-    two k blocks a copy keep up with the memory if three such stages fit."""
-    if schedule.split == 1:
+def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, cols: int) -> Ring:
+    """How deep and in what pieces; measured on an H200.
+
+    Two k blocks a copy where one thread would issue many short ones (an unsplit k range) or a warp
+    walks far, if three such stages fit. No deeper than the memory needs: with everything asked for
+    at once, what the escapes need waits behind it.
+    """
+    kblocks = cols // COLS // schedule.cluster // schedule.split
+    wide = schedule.split == 1 or kblocks >= _FAR
+    for unroll in (2, 1) if wide else (1,):
         try:
-            wide = deepest(schedule, w12, tiles, shared_bytes, 2)
+            deep = deepest(schedule, w12, tiles, shared_bytes, unroll)
         except ValueError:
-            wide = Ring(2, 0)
-        if wide.stages >= 3:
-            return wide
-    return deepest(schedule, w12, tiles, shared_bytes, 1)
+            continue
+        weights = schedule.split * unroll * schedule.row_warps * BLOCK_BYTES[w12]
+        enough = max(3, _IN_FLIGHT[w12] // weights)
+        if deep.stages >= 3 or unroll == 1:
+            partials = -(
+                -_partial_bytes(schedule, tiles) // stage_bytes(schedule, w12, tiles, unroll)
+            )
+            return Ring(unroll, max(min(deep.stages, enough), partials))
+    raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
 
 
 def _fits(schedule: Schedule, shared_bytes: int) -> bool:

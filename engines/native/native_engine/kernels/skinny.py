@@ -152,7 +152,7 @@ def linear(
     plan.check(weight.rows, weight.cols)
     tiles = schedules.token_tiles(tokens)
     w12 = isinstance(weight, W12Weight)
-    depth = ring or schedules.ring(plan, w12, tiles, shared)
+    depth = ring or schedules.ring(plan, w12, tiles, shared, cols)
     params = _Params(
         weights=weight.blocks.data_ptr(),
         out=out.data_ptr(),

@@ -142,7 +142,7 @@ struct Consumer {
     for (int n = 0; n < kTokenTiles; ++n) seen ^= __float_as_uint(acc[n][0]);
     const uint32_t barrier = ring.empty() + (seen & p.zero);
     __syncwarp();
-    if (lane == 0) barrier_arrive(barrier);
+    if (lane < kArrivalsPerWarp) barrier_arrive(barrier);
   }
 
   __device__ __forceinline__ int first_block() const { return work.k_first + warp % p.split; }
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
   if (lane == 0) {
     for (int i = warp; i < p.stages; i += consumers + 1) {
       barrier_init(ring.full() + i * layout.stage, 1);
-      barrier_init(ring.empty() + i * layout.stage, consumers);
+      barrier_init(ring.empty() + i * layout.stage, consumers * kArrivalsPerWarp);
     }
     barrier_init_fence();
     if (warp == consumers) prefetch_tensor_map(&x_map);
