@@ -52,9 +52,25 @@ class PackedLinear:
         return y
 
 
+def _skinny(weight: Tensor) -> Linear:
+    """Our BF16 CUDA kernel for few rows (plain where it cannot run)."""
+    from native_engine.kernels.linear import skinny_linear
+
+    return skinny_linear(weight)
+
+
+def _w12(weight: Tensor) -> Linear:
+    """Lossless 12-bit weights, decoded in the CUDA kernel."""
+    from native_engine.kernels.linear import w12_linear
+
+    return w12_linear(weight)
+
+
 LINEAR_BACKENDS: dict[str, Callable[[Tensor], Linear]] = {
     "plain": PlainLinear,
     "packed": PackedLinear,
+    "skinny": _skinny,
+    "w12": _w12,
 }
 
 

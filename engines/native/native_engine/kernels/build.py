@@ -40,18 +40,11 @@ def cache_root() -> Path:
     return Path(root) / "kernels"
 
 
-def _defines() -> list[str]:
-    """$SPECFARM_RACECHECK=1 builds what compute-sanitizer's racecheck can follow."""
-    racecheck = os.environ.get("SPECFARM_RACECHECK") == "1"
-    return ["-DSPECFARM_EVERY_LANE_ARRIVES"] if racecheck else []
-
-
 def source_hash(architecture: str) -> str:
     """Hash of everything that decides the binary."""
     digest = hashlib.sha256(architecture.encode())
     version = subprocess.run([find_nvcc(), "--version"], capture_output=True, check=True)
     digest.update(version.stdout)
-    digest.update(" ".join(_defines()).encode())
     for path in sorted([*SOURCES.glob("*.cu"), *SOURCES.glob("*.cuh")]):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
@@ -67,7 +60,6 @@ def command(architecture: str, output: Path, *extra: str) -> list[str]:
         "-shared",
         "-Xcompiler",
         "-fPIC",
-        *_defines(),
         f"-gencode=arch=compute_{target},code=sm_{target}",
         *extra,
         "-o",

@@ -92,8 +92,8 @@ def deepest(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, unroll
 def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, cols: int) -> Ring:
     """How deep and in what pieces; measured on an H200.
 
-    Two k blocks a copy where one thread would issue many short ones (an unsplit k range) or a warp
-    walks far, if three such stages fit. No deeper than the memory needs: with everything asked for
+    Two k blocks a copy where one thread would issue many short ones (an unsplit k range: two such
+    stages must fit) or a warp walks far (three). No deeper than the memory needs: with everything asked for
     at once, what the escapes need waits behind it.
     """
     kblocks = cols // COLS // schedule.cluster // schedule.split
@@ -105,7 +105,7 @@ def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, cols: int
             continue
         weights = schedule.split * unroll * schedule.row_warps * BLOCK_BYTES[w12]
         enough = max(3, _IN_FLIGHT[w12] // weights)
-        if deep.stages >= 3 or unroll == 1:
+        if deep.stages >= (2 if schedule.split == 1 else 3) or unroll == 1:
             partials = -(
                 -_partial_bytes(schedule, tiles) // stage_bytes(schedule, w12, tiles, unroll)
             )

@@ -132,17 +132,16 @@ struct Consumer {
     half<1>(stage + mine.w, stage + mine.x1, window, acc);
   }
 
-  // The arrival's address depends on the sums, hence on every load from the stage: an arrive that
-  // only follows the loads in program order can be issued before they return, and the next copy
-  // would overwrite the slot.
+  // Every lane arrives for its own loads. The arrival's address depends on the sums, hence on every
+  // load from the stage: an arrive that only follows the loads in program order can be issued
+  // before they return, and the next copy would overwrite the slot.
   __device__ __forceinline__ void release(const Ring& ring,
                                           const float (&acc)[kTokenTiles][4]) const {
     uint32_t seen = 0;
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) seen ^= __float_as_uint(acc[n][0]);
     const uint32_t barrier = ring.empty() + (seen & p.zero);
-    __syncwarp();
-    if (lane < kArrivalsPerWarp) barrier_arrive(barrier);
+    barrier_arrive(barrier);
   }
 
   __device__ __forceinline__ int first_block() const { return work.k_first + warp % p.split; }
@@ -231,7 +230,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
   if (lane == 0) {
     for (int i = warp; i < p.stages; i += consumers + 1) {
       barrier_init(ring.full() + i * layout.stage, 1);
-      barrier_init(ring.empty() + i * layout.stage, consumers * kArrivalsPerWarp);
+      barrier_init(ring.empty() + i * layout.stage, consumers * 32);
     }
     barrier_init_fence();
     if (warp == consumers) prefetch_tensor_map(&x_map);

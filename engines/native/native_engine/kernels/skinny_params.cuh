@@ -5,13 +5,6 @@
 namespace specfarm {
 
 constexpr int kMaxWarps = 20;  // 19 consumers and the producer: 96 registers a thread
-// compute-sanitizer's racecheck does not follow reads through __syncwarp to the arrival of one lane:
-// for it, a build in which every lane arrives.
-#ifdef SPECFARM_EVERY_LANE_ARRIVES
-constexpr int kArrivalsPerWarp = 32;
-#else
-constexpr int kArrivalsPerWarp = 1;
-#endif
 constexpr int kTileRows = 16;
 constexpr int kBlockCols = 64;
 constexpr int kPlaneBytes = 2048;    // a block's exponents in place, two bytes a weight
