@@ -20,6 +20,15 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of text")
 def register(app: typer.Typer) -> None:
     for command in (evaluate, verify, bench, serve, stop, ui):
         app.command()(command)
+    app.command(
+        "kernels",
+        help="The engine's CUDA kernels: list, check, bench, w12-pack (see kernels --help).",
+        context_settings={
+            "allow_extra_args": True,
+            "ignore_unknown_options": True,
+            "help_option_names": [],
+        },
+    )(kernels)
 
 
 def evaluate(
@@ -107,3 +116,10 @@ def ui(port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 5000) -> int:
     command += ["--backend-store-uri", store_uri(root)]
     sys.stdout.flush()
     os.execve(sys.executable, command, environment)
+
+
+def kernels(context: typer.Context) -> int:
+    """Passes the rest of the command line on: the tool also runs where nothing else is installed."""
+    from kernel_tuner.kernels.__main__ import main as kernels_main
+
+    return kernels_main(context.args)
