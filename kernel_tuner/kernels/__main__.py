@@ -66,8 +66,22 @@ def _bench(arguments: argparse.Namespace) -> list[str]:
     )
 
 
+def _pack(arguments: argparse.Namespace) -> int:
+    from native_engine.w12.errors import RoundTripError, W12FileError
+
+    try:
+        print("\n".join(commands.pack(arguments.directory, arguments.out)), flush=True)
+    except RoundTripError as error:
+        print(f"nothing was kept: {error}", file=sys.stderr)
+        return 1
+    except (W12FileError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Exit 0 when all is well, 1 when a check failed."""
+    """Exit 0 when all is well, 1 when a check failed, 2 when a file is not what it should be."""
     arguments = _parser().parse_args(argv)
     if arguments.action == "check":
         failed = False
@@ -80,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     elif arguments.action == "bench":
         lines = _bench(arguments)
     else:
-        lines = commands.pack(arguments.directory, arguments.out)
+        return _pack(arguments)
     print("\n".join(lines), flush=True)
     return 0
 

@@ -1,6 +1,7 @@
 """Kernel registry, schedules and the parts of check and bench that need no GPU."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,6 +102,13 @@ def test_list_and_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert "w12_skinny" in capsys.readouterr().out
     with pytest.raises(KeyError, match="w12_skinny"):
         kernel("w11")
+
+
+def test_pack_command_names_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["w12-pack", str(tmp_path)]) == 2
+    assert "holds no .safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shape", [(48, 128), (33, 70)])

@@ -93,8 +93,8 @@ def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, cols: int
     """How deep and in what pieces; measured on an H200.
 
     Two k blocks a copy where one thread would issue many short ones (an unsplit k range: two such
-    stages must fit) or a warp walks far (three). No deeper than the memory needs: with everything asked for
-    at once, what the escapes need waits behind it.
+    stages must fit) or a warp walks far (three). No deeper than the memory needs: with everything
+    asked for at once, what the escapes need waits behind it.
     """
     kblocks = cols // COLS // schedule.cluster // schedule.split
     wide = schedule.split == 1 or kblocks >= _FAR
