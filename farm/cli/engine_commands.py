@@ -119,7 +119,7 @@ def ui(port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 5000) -> int:
 
 
 def kernels(context: typer.Context) -> int:
-    """Passes the rest of the command line on: the tool also runs where nothing else is installed."""
+    """Passes the rest of the line on: the tool also runs where nothing else is installed."""
     from kernel_tuner.kernels.__main__ import main as kernels_main
 
     return kernels_main(context.args)
