@@ -8,10 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from settings.errors import SpecfarmError
 from settings.paths import checkout_root
+
+_SHARED = ("SPECFARM_DATA", "SPECFARM_MLRUNS", "SPECFARM_TIMING_LOCK", "OMP_NUM_THREADS")
 
 
 def start_ray(address: str | None) -> None:
@@ -29,13 +32,9 @@ def start_ray(address: str | None) -> None:
         os.environ.setdefault(name, value)
     import ray
 
-    paths = [str(checkout_root()), os.environ.get("PYTHONPATH", "")]
-    runtime = {"env_vars": {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}}
-    options: dict[str, object] = {
-        "runtime_env": runtime,
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-    }
+    options: dict[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if not in_job():
+        options["runtime_env"] = {"env_vars": actor_variables(os.environ)}
     if address is None:
         options |= {"include_dashboard": False, "_temp_dir": _temp_dir()}
         options["num_cpus"] = max(2, os.cpu_count() or 2)
@@ -49,6 +48,22 @@ def start_ray(address: str | None) -> None:
             f"{where}: {str(error).splitlines()[0]}",
             "Start one with `ray start --head`, or leave --address out for a local one",
         ) from error
+
+
+def in_job() -> bool:
+    """Whether `ray job submit` started this process: the job's runtime environment then reaches
+    the actors by itself, and Ray refuses a second one that names the same variables."""
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def actor_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """What actors must share with the driver: where the code, the data and the timing lock are.
+
+    A cluster that was there before has none of this driver's variables.
+    """
+    paths = [str(checkout_root()), environment.get("PYTHONPATH", "")]
+    found = {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    return found | {name: environment[name] for name in _SHARED if name in environment}
 
 
 def _temp_dir() -> str:
