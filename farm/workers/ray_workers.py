@@ -1,6 +1,6 @@
 """`Workers` on Ray: one EngineWorker actor a device, one Verifier. Both are restarted when killed;
-a job in flight on a killed actor is submitted once more (units are idempotent), then given up as a
-broken environment."""
+a job in flight on a killed actor runs once more (units are idempotent) as soon as the actor is
+back, then it is given up as a broken environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from settings.errors import SpecfarmError
 from settings.hardware import hardware
 from settings.schema import Setting
 
-_TRIES = 2
 _SCHEDULING_TIMEOUT_S = 120.0
 
 
@@ -49,7 +48,8 @@ class Verifier:
         self._service.close()
 
 
-_RESTARTED = {"max_restarts": -1, "max_concurrency": 1}
+# Retried by Ray, because a call made while its actor restarts fails at once unless it may be.
+_RESTARTED = {"max_restarts": -1, "max_task_retries": 1, "max_concurrency": 1}
 
 
 class RayWorkers:
@@ -72,7 +72,7 @@ class RayWorkers:
         self._wait_until_ready(device.ray_accelerator)
         self._idle = deque(self._engines)
         self._queue: deque[MeasureJob] = deque()
-        self._flight: dict[Any, tuple[Job, Any, int]] = {}
+        self._flight: dict[Any, tuple[Job, Any]] = {}
 
     def _wait_until_ready(self, accelerator: str | None) -> None:
         actors = [*self._engines, self._verifier]
@@ -83,6 +83,7 @@ class RayWorkers:
         )
         ray.get(ready)
         if missing:
+            self._kill()
             resource = f"accelerator_type:{accelerator}" if accelerator else "1 CPU"
             raise SpecfarmError(
                 f"the Ray cluster did not give {len(missing)} of {len(actors)} actors within "
@@ -99,43 +100,43 @@ class RayWorkers:
             self._queue.append(job)
             self._dispatch()
         else:
-            self._flight[self._verifier.verify.remote(job)] = (job, None, 1)
+            self._flight[self._verifier.verify.remote(job)] = (job, None)
 
     def _dispatch(self) -> None:
         while self._queue and self._idle:
             job, worker = self._queue.popleft(), self._idle.popleft()
-            self._flight[worker.measure.remote(job)] = (job, worker, 1)
+            self._flight[worker.measure.remote(job)] = (job, worker)
 
     def wait(self) -> tuple[Job, Outcome]:
-        while True:
-            done, _ = ray.wait(list(self._flight), num_returns=1)
-            job, worker, tries = self._flight.pop(done[0])
-            try:
-                outcome: Outcome = ray.get(done[0])
-            except ray.exceptions.RayError as error:
-                if tries < _TRIES:
-                    self._again(job, worker, tries + 1)
-                    continue
-                outcome = _broken(job, error)
-            if worker is not None:
-                self._idle.append(worker)
-                self._dispatch()
-            return job, outcome
-
-    def _again(self, job: Job, worker: Any, tries: int) -> None:
-        handle = self._verifier.verify if worker is None else worker.measure
-        self._flight[handle.remote(job)] = (job, worker, tries)
+        done, _ = ray.wait(list(self._flight), num_returns=1)
+        job, worker = self._flight.pop(done[0])
+        try:
+            outcome: Outcome = ray.get(done[0])
+        except ray.exceptions.RayError as error:
+            outcome = _broken(job, error)
+        if worker is not None:
+            self._idle.append(worker)
+            self._dispatch()
+        return job, outcome
 
     def close(self) -> None:
         """Ends the actors; their engines end with them."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._verifier.close.remote(), timeout=30)
+        self._kill()
+
+    def _kill(self) -> None:
         for actor in [*self._engines, self._verifier]:
             ray.kill(actor)
 
 
 def _broken(job: Job, error: Exception) -> Outcome:
-    text = f"worker died twice on {job.unit}: {str(error).splitlines()[0]}"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if isinstance(error, ray.exceptions.RayTaskError):
+        # The last line of its traceback is the worker's own error.
+        text = f"a worker failed on {job.unit}: {lines[-1]}"
+    else:
+        text = f"a worker died twice on {job.unit}: {lines[0]}"
     if isinstance(job, MeasureJob):
         return MeasureOutcome("invalid_environment", error=text)
     return VerifyOutcome("invalid_environment", text)
