@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import ray
 
 from farm.campaign.observer import Observer, Observers
-from farm.cluster import start_ray
+from farm.cluster import in_job, start_ray
 from farm.ledger import Campaign, Ledger
 from farm.ray_leftovers import forget_cluster, reap_clusters, record_cluster
 from farm.results import CampaignReport, CandidateResult
 from farm.search.session import claim, run_campaign
 from farm.tracking.store import tracking_root
 from farm.workers.ray_workers import RayWorkers
+from settings.loading import load_setting
+from settings.paths import data_root
 
 
 class TrackerActor:
@@ -42,10 +46,10 @@ class TrackingObserver:
     """Sends events to the tracker actor without waiting; `drain` waits for all of them."""
 
     def __init__(self, row: Campaign) -> None:
-        self._row = row
+        self._setting, self._campaign = load_setting(row.setting).name, row.id
         self._actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=1)(
             TrackerActor
-        ).remote(tracking_root())
+        ).remote(_tracking_root())
         self._pending: list[Any] = []
 
     def phase(self, name: str, units: int) -> None:
@@ -56,7 +60,7 @@ class TrackingObserver:
 
     def candidate(self, result: CandidateResult, recording: dict[str, object] | None) -> None:
         self._pending.append(
-            self._actor.candidate.remote(self._row.setting, self._row.id, result, recording)
+            self._actor.candidate.remote(self._setting, self._campaign, result, recording)
         )
 
     def report(self, report: CampaignReport) -> None:
@@ -65,7 +69,7 @@ class TrackingObserver:
     def close(self, ok: bool) -> list[str]:
         """Waits for the tracker; returns what it could not show (never fatal: the ledger is the
         truth, the tracking store a projection of it)."""
-        self._pending.append(self._actor.finish.remote(self._row.setting, self._row.id, ok))
+        self._pending.append(self._actor.finish.remote(self._setting, self._campaign, ok))
         problems = []
         for reference in self._pending:
             try:
@@ -74,6 +78,13 @@ class TrackingObserver:
                 problems.append(str(error).strip().splitlines()[-1])
         ray.kill(self._actor)
         return problems
+
+
+def _tracking_root() -> Path:
+    """Inside a job the checkout is a copy that Ray deletes: the data folder outlives it."""
+    if in_job() and "SPECFARM_MLRUNS" not in os.environ:
+        return data_root() / "mlruns"
+    return tracking_root()
 
 
 def run_with_ray(
