@@ -21,13 +21,21 @@ def settings_root() -> Path:
     return checkout_root() / "settings"
 
 
+def checkout_reference(folder: Path) -> str:
+    """`folder` as a path that `find_setting` finds from any copy of this checkout: relative where
+    it lies inside, else absolute."""
+    folder, root = folder.resolve(), checkout_root()
+    return str(folder.relative_to(root)) if folder.is_relative_to(root) else str(folder)
+
+
 def list_settings(root: Path | None = None) -> list[str]:
     """Names of the settings below `root` (default: this checkout's), sorted."""
     return sorted(p.parent.name for p in (root or settings_root()).glob("*/setting.toml"))
 
 
 def find_setting(name_or_path: str | Path, root: Path | None = None) -> Path:
-    """The setting.toml meant by a name, a folder or a file.
+    """The setting.toml meant by a name, a folder or a file; relative ones count from the current
+    folder, else from the checkout.
 
     Raises:
         SettingError: none there; the message lists the nearest known names.
@@ -35,6 +43,8 @@ def find_setting(name_or_path: str | Path, root: Path | None = None) -> Path:
     path = Path(name_or_path).expanduser()
     if path.suffix == ".toml" or "/" in str(name_or_path):
         file = path if path.suffix == ".toml" else path / "setting.toml"
+        if not path.is_absolute() and not file.is_file():
+            file = checkout_root() / file
         if not file.is_file():
             raise SettingError(
                 f"{file} does not exist", "Give a setting's name or its setting.toml"

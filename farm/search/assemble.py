@@ -8,6 +8,7 @@ import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import transformers
@@ -27,7 +28,8 @@ from farm.promotion.machine import environment_hash, hardware_id, machine_facts
 from farm.search.bench_statistics import BenchStatistics
 from farm.search.budget_clock import budget_clock
 from farm.search.prompts import prompt_supply
-from settings.loading import find_setting, load_exact_twin, load_setting
+from settings.loading import load_exact_twin, load_setting
+from settings.paths import checkout_root
 from settings.prompts import seed_commitment
 from settings.weights import ensure_target
 
@@ -57,12 +59,11 @@ def assemble(
     )
     seed = str(ledger.note_once(campaign.id, "heldout_seed", secrets.token_hex(16)))
     ledger.note_once(campaign.id, "heldout_seed_sha256", seed_commitment(seed))
-    file = find_setting(campaign.setting)
     by_path = "/" in campaign.setting
     twin = load_exact_twin(campaign.setting)
     twin_ref = None
     if twin is not None:
-        twin_ref = str(file.parent.parent / twin.name) if by_path else twin.name
+        twin_ref = str(Path(campaign.setting).parent / twin.name) if by_path else twin.name
     return CampaignContext(
         campaign_id=campaign.id,
         setting=setting,
@@ -80,7 +81,7 @@ def assemble(
         seed=int(hashlib.sha256(campaign.id.encode()).hexdigest()[:8], 16),
         started=campaign.created,
         machine=machine_facts(),
-        setting_path=str(file.parent) if by_path else None,
+        setting_path=campaign.setting if by_path else None,
         has_compiler=shutil.which("g++") is not None,
         clock=clock,
     )
@@ -88,7 +89,9 @@ def assemble(
 
 def unit_keys(ctx: CampaignContext) -> Callable[[Job], UnitKey]:
     """How this campaign's jobs map to ledger units."""
-    setting = f"{ctx.setting.name}@{_digest(ctx.setting.model_dump())}"
+    # The same setting in another copy of the checkout is the same work.
+    facts = json.dumps(ctx.setting.model_dump(), sort_keys=True)
+    setting = f"{ctx.setting.name}@{_digest(facts.replace(str(checkout_root()), ''))}"
     environment = environment_hash()
     harness = harness_hash()
     machine = hardware_id(ctx.machine)

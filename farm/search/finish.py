@@ -19,6 +19,7 @@ from farm.promotion.harness import harness_hash
 from farm.promotion.promote import final_dir, load_final, promote
 from farm.results import CampaignReport
 from settings.errors import SpecfarmError
+from settings.loading import load_setting
 
 
 def export_winner(
@@ -61,16 +62,17 @@ def promote_campaign(ledger: Ledger, campaign_id: str, checkout: Path | None) ->
         SpecfarmError: the campaign exported nothing, or a later one took its place.
     """
     row = ledger.campaign(campaign_id)
-    folder = final_dir(row.setting)
+    name = load_setting(row.setting).name
+    folder = final_dir(name)
     if not folder.is_dir():
         raise SpecfarmError(
             f"campaign {row.id} exported no engine ({folder} does not exist)",
             f"See why: specfarm report {row.id}",
         )
-    exported = load_final(folder, row.setting).certificate.get("campaign")
+    exported = load_final(folder, name).certificate.get("campaign")
     if exported != row.id:
         raise SpecfarmError(
             f"{folder} holds the winner of campaign {exported}, not of {row.id}",
             f"Promote that one: specfarm promote {exported}",
         )
-    return promote(row.setting, checkout)
+    return promote(name, checkout)

@@ -24,7 +24,7 @@ from farm.search.assemble import assemble, unit_keys
 from farm.search.finish import export_winner
 from farm.workers.codec import decode_outcome, encode_outcome
 from settings.errors import SpecfarmError
-from settings.loading import find_setting, load_setting
+from settings.loading import checkout_reference, find_setting, load_setting
 from settings.paths import work_dir
 from settings.schema import Setting
 
@@ -39,7 +39,7 @@ def open_ledger() -> Ledger:
 def new_campaign(ledger: Ledger, setting: str, options: SearchOptions) -> Campaign:
     """A row for a new campaign of a setting, given by name or path; its id is the UTC time and four
     random hex digits."""
-    reference = str(find_setting(setting).parent) if "/" in setting else setting
+    reference = checkout_reference(find_setting(setting).parent) if "/" in setting else setting
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     campaign_id = f"{stamp}-{secrets.token_hex(2)}"
     return ledger.create_campaign(campaign_id, reference, options.to_json())
