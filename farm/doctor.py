@@ -46,9 +46,6 @@ def checks(setting: Setting | None) -> list[Check]:
         *(_optional(name, remedy) for name, remedy in _OPTIONAL.items()),
         _tool("git", "apt-get install git", required=True),
         _tool("g++", "mechanisms with C++ ops are skipped; apt-get install g++", required=False),
-        _tool(
-            "bwrap", "candidates run with rlimits and a scrubbed environment only", required=False
-        ),
         _disk(),
         _port(30000),
         _gpus(),

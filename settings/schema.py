@@ -92,7 +92,7 @@ class PromptSource(Section):
 
 class Prompts(Section):
     """`search` rows are fixed and may be seen by explorers; `heldout` are drawn fresh by seed from
-    generators and from dataset rows >= `heldout_first` that no search uses."""
+    generators and from dataset rows at or after the source's `first` that no search uses."""
 
     search: tuple[PromptSource, ...]
     heldout: tuple[PromptSource, ...]

@@ -30,10 +30,10 @@ class ArmSpec:
 class MeasureJob:
     """Timed, interleaved answers of all arms to `requests`, and exact answers of one of them.
 
-    `subject` is the label of the arm a failure is blamed on. `numerator`/`denominator` name the
-    arms whose ratio may end the measurement early (a clear loser). `exact_requests` are answered
-    by `subject` on the setting's exact twin, unless it turned out a clear loser. `bundles` are git
-    bundles that together hold every commit of `arms`.
+    `subject` is the label of the arm a failure is blamed on; its ratio to the arm `denominator` may
+    end the measurement early (a clear loser, unless `stop_losers` is off). `exact_requests` are
+    answered by `subject` on the setting's exact twin, unless it turned out a clear loser. `bundles`
+    are git bundles that together hold every commit of `arms`.
     """
 
     unit: str
@@ -52,10 +52,11 @@ class MeasureJob:
 
 @dataclass(frozen=True)
 class MeasureOutcome:
-    """`status`: ok, crashed, timeout, malformed (of `blamed`), or invalid_environment.
+    """`status`: ok, crashed, timeout, malformed, out_of_memory (of `blamed`), or
+    invalid_environment.
 
     `recording` is farm.bench's JSON; `exact_answers` the twin's answers as JSON (None when not
-    run); `recording_path` where the worker kept a copy.
+    run); `warm` each arm's warm-up by label; `seconds` the wall time of the whole job.
     """
 
     status: str
