@@ -66,7 +66,9 @@ def child_environment(
         "HF_HOME": str(home / "huggingface"),
         "PYTHONUNBUFFERED": "1",
         "PYTHONNOUSERSITE": "1",
-        "PYTHONPYCACHEPREFIX": str(cache_dir / "pycache"),
+        # Byte code lies beside installed packages already; a prefix of the tree's own would compile
+        # torch and transformers anew for every candidate, and no prefix would write into checkouts.
+        "PYTHONDONTWRITEBYTECODE": "1",
         "TRITON_CACHE_DIR": str(cache_dir / "triton"),
         "TORCH_EXTENSIONS_DIR": str(cache_dir / "torch_extensions"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"),

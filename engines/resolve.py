@@ -11,6 +11,7 @@ from engines.final_folder import read_certificate, read_lock, rebuild_final
 from engines.patch_policy import PatchPolicy
 from engines.registry import engine_driver
 from engines.tree_store import Tree, TreeStore
+from settings.loading import list_settings, load_setting
 from settings.paths import checkout_root, data_root
 from settings.schema import ArmName, Setting
 
@@ -39,22 +40,30 @@ def import_stock(setting: Setting, store: TreeStore) -> Tree:
 
 def final_folder(setting: Setting) -> Path:
     """`work/final/<name>` of the data folder (the last search's winner), else the promoted one in
-    `settings/<name>/final` of the checkout.
+    `settings/<name>/final` of the checkout. An exact twin without one of its own runs the engine of
+    the setting that names it: the same tree, in FP32.
 
     Raises:
         EngineError: neither exists; names both.
     """
+    names = (setting.name, *_twinned_with(setting.name))
     places = (
-        data_root() / "work" / "final" / setting.name,
-        checkout_root() / "settings" / setting.name / "final",
+        *(data_root() / "work" / "final" / name for name in names),
+        *(checkout_root() / "settings" / name / "final" for name in names),
     )
     for place in places:
         if (place / "engine.lock").exists():
             return place
     raise EngineError(
-        f"{setting.name} has no final engine: neither {places[0]} nor {places[1]} holds one",
+        f"{setting.name} has no final engine: "
+        f"neither {places[0]} nor {places[len(names)]} holds one",
         f"Find one with: specfarm search {setting.name}",
     )
+
+
+def _twinned_with(name: str) -> tuple[str, ...]:
+    """Settings of this checkout that name `name` as their exact twin."""
+    return tuple(other for other in list_settings() if load_setting(other).exact_twin == name)
 
 
 def resolve_arm(

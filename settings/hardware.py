@@ -11,7 +11,7 @@ from settings.errors import SettingError
 class Hardware:
     """One kind of device a setting can be pinned to.
 
-    `peak_bytes_per_s` and `peak_flops` are datasheet figures (dense BF16): the physics guard's
+    `peak_bytes_per_s` and `peak_flops` are datasheet figures (dense BF16): no engine can pass that
     ceiling. None for a CPU, where no datasheet binds.
     """
 

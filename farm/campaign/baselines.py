@@ -46,7 +46,7 @@ def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Basel
             )
     recordings = [outcome.recording for outcome in outcomes if outcome.recording is not None]
     placebo, beside = recordings[:launches], recordings[launches:]
-    aa, floor = ctx.statistics.aa_floor(placebo)
+    aa, floor = ctx.statistics.aa_floor(placebo, ctx.stock_name)
     stock_to_ar = ctx.statistics.estimate(beside, "stock", "ar", f"{ctx.stock_name}-ar").ratio
     to_reference = None
     if ctx.reference is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from engines.answers import GenerationRequest
 from farm.campaign.baselines import Baselines
 from farm.campaign.candidate import arm, estimated
-from farm.campaign.context import CampaignContext, Measured
+from farm.campaign.context import CampaignContext, Measured, spread
 from farm.campaign.decide import decide, failed
 from farm.campaign.jobs import MeasureJob, MeasureOutcome, VerifyJob, VerifyOutcome
 from farm.campaign.scheduler import Phase
@@ -34,12 +34,15 @@ class Confirmation:
 def confirm(
     ctx: CampaignContext, row: CandidateResult, base: Baselines
 ) -> Generator[Phase, list[Any], Confirmation]:
-    """Every launch draws fresh prompts of its own; answers of all launches are forced. AR runs
+    """Every launch asks fresh prompts, none twice; answers of all launches are forced. AR runs
     beside the two in the first launch only: it takes as long as both."""
     purpose = f"confirm:{row.candidate_id}"
     launches = ctx.setting.measurement.launches_confirm
     ctx.observer.phase(f"confirming {row.mechanism} on held-out prompts", launches + 1)
-    jobs = [_launch(ctx, row, n) for n in range(launches)]
+    jobs: list[MeasureJob] = []
+    for launch in range(launches):
+        asked = {request.prompt_ids for job in jobs for request in job.requests}
+        jobs.append(_launch(ctx, row, launch, asked))
     outcomes: list[MeasureOutcome] = yield Phase("confirm", [measure(job) for job in jobs])
     for outcome in outcomes:
         if outcome is None:
@@ -80,7 +83,7 @@ def confirm(
         stock_to_ar=ctx.statistics.estimate(recordings[:1], "stock", "ar", ar_name).ratio,
         measured=ratio,
         verified=verified,
-        requests=tuple(request for job in jobs for request in job.requests),
+        requests=tuple(r for job in jobs for r in (*job.requests, *job.exact_requests)),
     )
 
 
@@ -97,7 +100,10 @@ def confirmed_row(row: CandidateResult, confirmation: Confirmation) -> Candidate
     )
 
 
-def _launch(ctx: CampaignContext, row: CandidateResult, launch: int) -> MeasureJob:
+def _launch(
+    ctx: CampaignContext, row: CandidateResult, launch: int, asked: set[tuple[int, ...]]
+) -> MeasureJob:
+    """One launch's job; prompts that an earlier launch has `asked` are left out."""
     candidate = replace(
         arm(ctx, "candidate", "final", ctx.stock), commit=row.commit, tree_hash=row.tree_hash
     )
@@ -109,16 +115,20 @@ def _launch(ctx: CampaignContext, row: CandidateResult, launch: int) -> MeasureJ
         unit=purpose,
         setting=ctx.setting_ref,
         arms=tuple(arms),
-        requests=ctx.prompts.heldout(purpose),
+        requests=tuple(r for r in ctx.prompts.heldout(purpose) if r.prompt_ids not in asked),
         subject="candidate",
         denominator="stock",
         seconds=ctx.setting.measurement.seconds_per_candidate * len(arms) / 2,
         seed=ctx.seed + launch,
         bundles=(ctx.trees.bundle(row.commit), ctx.trees.bundle(ctx.stock.commit)),
         exact_setting=ctx.exact_setting,
-        exact_requests=ctx.prompts.heldout(f"exact:{row.candidate_id}")[:4] if launch == 0 else (),
+        exact_requests=_exact(ctx, row) if launch == 0 else (),
         stop_losers=False,
     )
+
+
+def _exact(ctx: CampaignContext, row: CandidateResult) -> tuple[GenerationRequest, ...]:
+    return spread(ctx.prompts.heldout(f"exact:{row.candidate_id}"))
 
 
 def _unconfirmed(decision: Decision) -> Confirmation:

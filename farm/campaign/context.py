@@ -58,7 +58,9 @@ class Statistics(Protocol):
         """Raises MeasurementError where the recordings do not hold a ratio."""
         ...
 
-    def aa_floor(self, recordings: Sequence[Mapping[str, Any]]) -> tuple[RatioInterval, float]: ...
+    def aa_floor(
+        self, recordings: Sequence[Mapping[str, Any]], baseline: str
+    ) -> tuple[RatioInterval, float]: ...
 
     def answers(self, recordings: Sequence[Mapping[str, Any]], arm: str) -> list[dict[str, Any]]:
         """Every answer of `arm`, as the JSON a VerifyJob carries."""
@@ -72,6 +74,17 @@ class PromptSupply:
     search: tuple[GenerationRequest, ...]
     heldout: Callable[[str], tuple[GenerationRequest, ...]]
     exact: tuple[GenerationRequest, ...]
+
+
+EXACT_PROMPTS = 4
+
+
+def spread(
+    requests: tuple[GenerationRequest, ...], count: int = EXACT_PROMPTS
+) -> tuple[GenerationRequest, ...]:
+    """`count` requests evenly over the list, so that every prompt family is met."""
+    step = max(1, len(requests) // count)
+    return requests[::step][:count]
 
 
 @dataclass(frozen=True)

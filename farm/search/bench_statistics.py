@@ -44,8 +44,12 @@ class BenchStatistics:
             accept_length=found.accept_length,
         )
 
-    def aa_floor(self, recordings: Sequence[Mapping[str, Any]]) -> tuple[RatioInterval, float]:
-        found = aa_calibration(_parsed(recordings), self._estimator, arms=("stock_b", "stock"))
+    def aa_floor(
+        self, recordings: Sequence[Mapping[str, Any]], baseline: str
+    ) -> tuple[RatioInterval, float]:
+        found = aa_calibration(
+            _parsed(recordings), self._estimator, arms=("stock_b", "stock"), baseline_name=baseline
+        )
         self._launch = found.launch
         return found.interval, found.floor
 

@@ -64,6 +64,7 @@ def evaluate_one(
         result: CandidateResult = Scheduler(_flow(ctx, given), workers, units).run()
     finally:
         service.close()
+        store.prune()
         ledger.set_status(row.id, "evaluated")
     return result
 

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engines.answers import GenerationRequest
-from farm.campaign.context import PromptSupply
+from farm.campaign.context import PromptSupply, spread
 from settings.prompts import Prompt, heldout_prompts, search_prompts
 from settings.schema import Setting
-
-_EXACT_PROMPTS = 4
 
 
 def prompt_supply(setting: Setting, tokenizer_dir: Path, seed: str) -> PromptSupply:
@@ -21,7 +19,7 @@ def prompt_supply(setting: Setting, tokenizer_dir: Path, seed: str) -> PromptSup
         return as_requests(setting, heldout_prompts(setting, tokenizer_dir, f"{seed}:{purpose}"))
 
     search = as_requests(setting, search_prompts(setting, tokenizer_dir))
-    return PromptSupply(search=search, heldout=heldout, exact=_spread(search, _EXACT_PROMPTS))
+    return PromptSupply(search=search, heldout=heldout, exact=spread(search))
 
 
 def as_requests(setting: Setting, prompts: Sequence[Prompt]) -> tuple[GenerationRequest, ...]:
@@ -37,9 +35,3 @@ def as_requests(setting: Setting, prompts: Sequence[Prompt]) -> tuple[Generation
         )
         for prompt in prompts
     )
-
-
-def _spread(requests: tuple[GenerationRequest, ...], count: int) -> tuple[GenerationRequest, ...]:
-    """`count` requests evenly over the list, so that every family is met."""
-    step = max(1, len(requests) // count)
-    return requests[::step][:count]

@@ -87,6 +87,7 @@ def run_campaign(
         close = getattr(workers, "close", None)
         if close is not None:
             close()
+        store.prune()
     report = export_winner(ledger, ctx, store, end)
     observer.report(report)
     ledger.set_status(row.id, "finished", report.to_json())

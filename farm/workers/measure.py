@@ -141,10 +141,12 @@ def _cpus(threads: int) -> tuple[int, ...] | None:
 
 
 def _warm(label: str, engine: EngineProcess, job: MeasureJob, setting: Setting) -> WarmUp:
-    """Warms on the beginning of a real answer: short rounds, so that twelve of them are cheap."""
-    requests = [
-        replace(r, max_new_tokens=min(_WARM_TOKENS, r.max_new_tokens)) for r in job.requests[:1]
-    ]
+    """Warms on half of a real prompt, which no timed request asks: short rounds, so that twelve of
+    them are cheap."""
+    last = job.requests[-1]
+    half = last.prompt_ids[: max(1, len(last.prompt_ids) // 2)]
+    limit = min(_WARM_TOKENS, last.max_new_tokens)
+    requests = [replace(last, id="warm", prompt_ids=half, max_new_tokens=limit)]
     with _blaming(label):
         return warm(engine, requests, max_rounds=setting.measurement.warm_rounds_max)
 

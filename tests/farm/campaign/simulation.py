@@ -156,7 +156,9 @@ class FakeStatistics:
         )
         return Measured(interval, 1.0, ratio, ratio, {numerator: 2.0})
 
-    def aa_floor(self, recordings: Sequence[Mapping[str, Any]]) -> tuple[RatioInterval, float]:
+    def aa_floor(
+        self, recordings: Sequence[Mapping[str, Any]], baseline: str
+    ) -> tuple[RatioInterval, float]:
         return self.estimate(recordings, "stock_b", "stock", "stock").ratio, FLOOR
 
     def answers(self, recordings: Sequence[Mapping[str, Any]], arm: str) -> list[dict[str, Any]]:
@@ -283,7 +285,7 @@ def proposal(name: str, kind: str = "mechanism", *, knob: bool = False) -> Propo
 
 
 def request(name: str) -> GenerationRequest:
-    return GenerationRequest(name, (1, 2, len(name)), 8)
+    return GenerationRequest(name, tuple(name.encode()), 8)
 
 
 class Farm:

@@ -38,8 +38,9 @@ def test_an_honest_speed_up_is_accepted_merged_and_confirmed(tmp_path: Path) -> 
     assert end.winner.heldout_to_stock == to_stock
     assert end.confirmation is not None
     drawn = {request.id for request in end.confirmation.requests}
-    assert len(drawn) == 3, "every launch draws prompts of its own"
-    assert all(f"heldout-confirm:{end.winner.candidate_id}" in name for name in drawn)
+    winner = end.winner.candidate_id
+    launches = {f"heldout-confirm:{winner}:{launch}" for launch in range(3)}
+    assert drawn == {*launches, f"heldout-exact:{winner}"}, "prompts of its own for each"
     assert farm.observer.reports[-1] == end.report
 
 

@@ -50,7 +50,7 @@ def test_a_known_speed_up_is_found_and_named() -> None:
 def test_the_placebo_sets_the_floor_and_widens_what_comes_later() -> None:
     placebo = [recording(n, stock=0.03, stock_b=0.03) for n in range(3)]
     fresh, calibrated = BenchStatistics("mean_throughput"), BenchStatistics("mean_throughput")
-    interval, floor = calibrated.aa_floor(placebo)
+    interval, floor = calibrated.aa_floor(placebo, "native-x")
     assert floor == max(interval.high, 1.0)
     assert interval.low < 1.0005 and interval.high > 0.9985
     later = [recording(stock=0.03, candidate=0.02)]
@@ -63,7 +63,7 @@ def test_the_placebo_sets_the_floor_and_widens_what_comes_later() -> None:
 def test_two_launches_are_too_few_for_a_floor() -> None:
     placebo = [recording(n, stock=0.03, stock_b=0.03) for n in range(2)]
     with pytest.raises(MeasurementError, match="three are the least"):
-        BenchStatistics("mean_throughput").aa_floor(placebo)
+        BenchStatistics("mean_throughput").aa_floor(placebo, "native-x")
 
 
 def test_answers_are_every_timed_answer_as_json_without_clocks() -> None:
