@@ -36,7 +36,8 @@ def start_ray(address: str | None) -> None:
     if not in_job():
         options["runtime_env"] = {"env_vars": actor_variables(os.environ)}
     if address is None:
-        options |= {"include_dashboard": False, "_temp_dir": _temp_dir()}
+        # Not None: that would join whatever RAY_ADDRESS names.
+        options |= {"address": "local", "include_dashboard": False, "_temp_dir": _temp_dir()}
         options["num_cpus"] = max(2, os.cpu_count() or 2)
     else:
         options["address"] = address
