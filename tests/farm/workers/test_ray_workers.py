@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import tempfile
 import time
@@ -29,9 +28,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """Two fake H200s of one node."""
-    # Short: Ray's sockets lie below it.
-    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    with pytest.MonkeyPatch.context() as patch:
+    # In /tmp: Ray's sockets lie below it, and their paths must be short.
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="ray-", dir="/tmp", ignore_cleanup_errors=True
+        ) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_UV_RUN_RUNTIME_ENV"):
             patch.setenv(name, "0")
         ray.init(
@@ -47,7 +50,6 @@ def cluster() -> Iterator[None]:
         )
         yield
         ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
