@@ -93,7 +93,11 @@ def load_exact_twin(name_or_path: str | Path, root: Path | None = None) -> Setti
 def _read(file: Path) -> Setting:
     try:
         raw: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingError(
+            f"{file} cannot be read: {error.strerror}", "Check its permissions"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingError(f"{file} is not valid TOML: {error}", "Repair that line") from None
     try:
         setting = Setting.model_validate(raw)

@@ -35,6 +35,12 @@ def check_rules(setting: Setting, file: Path) -> None:
     negative = [i for i in setting.decoding.stop_token_ids if i < 0]
     if negative:
         refuse(f"decoding.stop_token_ids holds {negative[0]}", "Token ids are 0 or more")
+    if setting.decoding.temperature != 0:
+        refuse(
+            f"decoding.temperature = {setting.decoding.temperature}: token forcing decides greedy "
+            "decoding only",
+            "Set it to 0",
+        )
     if setting.decoding.max_new_tokens >= setting.serving.max_total_tokens:
         refuse(
             f"decoding.max_new_tokens = {setting.decoding.max_new_tokens} leaves no room for a "

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Dtype = Literal["fp32", "bf16", "fp8"]
 ArmName = Literal["ar", "stock", "final", "candidate"]
-Positive = Annotated[int, Field(gt=0)]
+# Strict: TOML has numbers and booleans of its own, so "1" or true for a count is a mistake.
+Positive = Annotated[int, Field(gt=0, strict=True)]
+Seconds = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -38,7 +40,7 @@ class Checkpoint(Section):
     revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     path: str | None = None
     config: str | None = None
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
     licence: str
     size_bytes: int | None = None
 
@@ -60,8 +62,8 @@ class Drafter(Section):
 
 class HardwareLimits(Section):
     gpu: str
-    threads: Positive = 1
-    memory_gb: float = Field(gt=0)
+    threads: Annotated[Positive, Field(le=1024)] = 1
+    memory_gb: float = Field(gt=0, strict=True, allow_inf_nan=False)
 
 
 class Serving(Section):
@@ -72,9 +74,9 @@ class Serving(Section):
 
 class Decoding(Section):
     max_new_tokens: Positive
-    temperature: float = Field(default=0.0, ge=0.0)
-    ignore_eos: bool = False
-    stop_token_ids: tuple[int, ...] = ()
+    temperature: float = Field(default=0.0, ge=0.0, strict=True)
+    ignore_eos: bool = Field(default=False, strict=True)
+    stop_token_ids: tuple[Annotated[int, Field(strict=True)], ...] = ()
 
 
 class PromptSource(Section):
@@ -84,8 +86,8 @@ class PromptSource(Section):
     """
 
     set: str
-    first: int = Field(default=0, ge=0)
-    count: Positive
+    first: int = Field(default=0, ge=0, strict=True)
+    count: Annotated[Positive, Field(le=100_000)]
     revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     file: str | None = None
 
@@ -105,8 +107,8 @@ class Arm(Section):
 class EngineChoice(Section):
     name: str = Field(description="a name of the engine registry: native, sglang, ...")
     arms: dict[ArmName, Arm] = Field(default_factory=dict)
-    startup_deadline_s: float = Field(default=120.0, gt=0)
-    request_deadline_s: float = Field(default=120.0, gt=0)
+    startup_deadline_s: Seconds = 120.0
+    request_deadline_s: Seconds = 120.0
 
 
 class Measurement(Section):
@@ -116,10 +118,10 @@ class Measurement(Section):
     estimator: str
     prompts: Positive = 8
     repeats: Positive = 1
-    launches_aa: Annotated[int, Field(ge=3)] = 3
-    launches_confirm: Annotated[int, Field(ge=2)] = 3
+    launches_aa: Annotated[int, Field(ge=3, strict=True)] = 3
+    launches_confirm: Annotated[int, Field(ge=2, strict=True)] = 3
     warm_rounds_max: Positive = 12
-    seconds_per_candidate: float = Field(default=80.0, gt=0)
+    seconds_per_candidate: Seconds = 80.0
 
 
 class Setting(Section):

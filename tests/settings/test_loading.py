@@ -77,6 +77,13 @@ def test_unknown_name_lists_the_nearest() -> None:
         ("licence =", "revision = 'main'\nlicence =", ["target.checkpoint.revision = 'main'"]),
         ("schema_version = 1", "schema_version = 9", ["schema_version = 9"]),
         ("[serving]", "[serving", ["not valid TOML", "line"]),
+        ("[serving]", f"a = {'[' * 9999}", ["not valid TOML", "recursion"]),
+        ("threads = 1", 'threads = "1"', ["hardware.threads = '1'", "integer"]),
+        ("threads = 1", "threads = true", ["hardware.threads = True", "integer"]),
+        ("threads = 1", "threads = 99999999999999999999", ["hardware.threads", "1024"]),
+        ("memory_gb = 1.0", "memory_gb = inf", ["hardware.memory_gb = inf", "finite"]),
+        ("seed = 7", "seed = 170141183460469231731687303715884105727", ["target.checkpoint.seed"]),
+        ("count = 4 }]", "count = 100000000000 }]", ["prompts.search[0].count", "100000"]),
     ],
 )
 def test_schema_errors_name_field_value_and_remedy(edited, old, new, said) -> None:
@@ -93,6 +100,7 @@ def test_schema_errors_name_field_value_and_remedy(edited, old, new, said) -> No
         ('gpu = "cpu"', 'gpu = "h300"', ["h300", "h200"]),
         ("max_new_tokens = 24", "max_new_tokens = 256", ["max_new_tokens = 256", "256"]),
         ("stop_token_ids = [2]", "stop_token_ids = [2, -3]", ["stop_token_ids", "-3"]),
+        ("temperature = 0.0", "temperature = 0.7", ["decoding.temperature = 0.7", "0"]),
         ("concurrency = 1", "concurrency = 2", ["concurrency = 2", "max_running_requests"]),
         ("[engine.arms.ar]", "[engine.arms.final]", ["engine.arms.ar is missing"]),
         ('name = "tiny"', 'name = "other"', ["'other'", "folder"]),
@@ -108,6 +116,16 @@ def test_rules_across_fields(edited, old, new, said) -> None:
         edited(old, new)
     for part in said:
         assert part in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(edited, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    setting = edited("seed = 7", "seed = 7")
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(SettingError, match=r"setting\.toml cannot be read: Permission denied"):
+        load_setting(Path(setting.target.checkpoint.config).parents[1] / "tiny")
 
 
 def test_heldout_rows_may_not_begin_inside_the_searched_ones(edited) -> None:
