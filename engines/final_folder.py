@@ -8,6 +8,7 @@ certificate.json   status, hardware and the evidence (written by the farm)
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -17,6 +18,8 @@ from typing import Any
 
 from engines.errors import EngineError
 from engines.tree_store import Tree, TreeStore
+
+RESTORE = "The folder was changed after promotion; restore it or promote again"
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,29 @@ def rebuild_final(folder: Path, store: TreeStore) -> Tree:
     return tree
 
 
+def check_files(folder: Path, certificate: dict[str, Any]) -> None:
+    """Every file whose hash the certificate records is as it was, RESULT.md (prose) apart.
+
+    Raises:
+        EngineError: names the file that changed or is missing.
+    """
+    hashes = certificate.get("hashes")
+    files = hashes.get("files") if isinstance(hashes, dict) else None
+    for name, wanted in sorted(files.items()) if isinstance(files, dict) else ():
+        if name.endswith(".md"):
+            continue
+        path = folder / name
+        try:
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise EngineError(f"{path} cannot be read: {error.strerror}", RESTORE) from None
+        if found != wanted:
+            raise EngineError(f"{path}: sha256 differs from certificate.json's", RESTORE)
+
+
 def _compare(folder: Path, field: str, expected: str, found: str) -> None:
     if expected != found:
         raise EngineError(
             f"{folder / 'engine.lock'}: {field} is {expected}, the files give {found}",
-            "The folder was changed after promotion; restore it or promote again",
+            RESTORE,
         )

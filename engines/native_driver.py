@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from engines.errors import EngineError
 from engines.knobs import KnobValue
 from engines.protocol import arm_args
 from settings.paths import checkout_root
@@ -37,6 +38,8 @@ SETTING_OWNED_KEYS = frozenset(
     }
 )
 
+_OWNED_FLAGS = SETTING_OWNED_KEYS | {"engine_config"}
+
 
 def server_command(
     module: str,
@@ -47,7 +50,18 @@ def server_command(
     port: int,
     tree_hash: str,
 ) -> tuple[str, ...]:
-    """argv shared by the engines whose server takes the native engine's flags."""
+    """argv shared by the engines whose server takes the native engine's flags.
+
+    Raises:
+        EngineError: the arm's args set what a field of the setting owns.
+    """
+    for word in arm_args(setting, arm):
+        flag = word.split("=", 1)[0]
+        if flag.startswith("--") and flag[2:].replace("-", "_") in _OWNED_FLAGS:
+            raise EngineError(
+                f"{setting.name}: engine.arms.{arm}.args may not set {flag}",
+                "The setting's own fields and the launcher set it",
+            )
     return (
         sys.executable,
         "-m",

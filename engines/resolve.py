@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.errors import EngineError
-from engines.final_folder import read_certificate, read_lock, rebuild_final
+from engines.final_folder import check_files, read_certificate, read_lock, rebuild_final
 from engines.patch_policy import PatchPolicy
 from engines.registry import engine_driver
 from engines.tree_store import Tree, TreeStore
@@ -95,6 +95,7 @@ def resolve_arm(
         folder = final_folder(setting)
         check_certificate(folder, hardware_name or setting.hardware.gpu, allow_other_hardware)
         tree = rebuild_final(folder, store)
+        check_files(folder, read_certificate(folder))
         origin = f"final engine of {folder} on stock {read_lock(folder).stock_tree[:12]}"
     else:
         raise EngineError(f"arm {arm!r} has no tree of its own", "Use one of: ar, stock, final")

@@ -23,6 +23,7 @@ from engines.resolve import resolve_arm
 from settings.errors import SpecfarmError
 from settings.hardware import HARDWARE
 from settings.loading import load_setting
+from settings.one_line_parser import OneLineParser, port_number
 from settings.schema import ArmName, Setting
 from settings.weights import ensure_target
 
@@ -125,11 +126,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="serve.sh", description="Serve one arm of a setting.")
+    parser = OneLineParser(prog="serve.sh", description="Serve one arm of a setting.")
     parser.add_argument("setting")
     parser.add_argument("arm", choices=("final", "stock", "ar"))
     parser.add_argument("device", help="cpu or a GPU index")
-    parser.add_argument("port", nargs="?", type=int, default=30000)
+    parser.add_argument("port", nargs="?", type=port_number, default=30000)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--other-hardware", action="store_true")
     for number in (signal.SIGTERM, signal.SIGINT):

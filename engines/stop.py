@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from engines.errors import EngineError
 from engines.process_registry import ProcessRecord, ProcessRegistry, end_processes
 from settings.errors import SpecfarmError
+from settings.one_line_parser import OneLineParser, port_number
 
 
 def stop_port(port: int, registry: ProcessRegistry | None = None, grace_s: float = 10.0) -> str:
@@ -51,8 +51,8 @@ def _end(record: ProcessRecord, registry: ProcessRegistry, grace_s: float) -> No
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="stop.sh", description="Stop a served engine.")
-    parser.add_argument("port", type=int)
+    parser = OneLineParser(prog="stop.sh", description="Stop a served engine.")
+    parser.add_argument("port", type=port_number)
     try:
         print(f"stopped {stop_port(parser.parse_args(argv).port)}")
     except SpecfarmError as error:

@@ -6,7 +6,6 @@ output id and arrival, goes to `work/bench/LABEL.json` of the data folder.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Sequence
@@ -22,13 +21,14 @@ from farm.bench.machine import machine_facts
 from farm.bench.modes import measure
 from farm.bench.plan import MeasurementPlan
 from farm.bench.recording import Recording
-from farm.bench.result_file import BenchResult, write_result
+from farm.bench.result_file import BenchResult, check_writable, write_result
 from farm.bench.steps import accept_length, decode_steps
 from farm.bench.warm import warm
 from farm.search.prompts import as_requests
 from farm.timing_lock import timing_lock
 from settings.errors import SpecfarmError
 from settings.loading import load_setting
+from settings.one_line_parser import OneLineParser
 from settings.paths import work_dir
 from settings.prompts import search_prompts
 from settings.schema import ArmName
@@ -55,6 +55,8 @@ def arm_of(label: str) -> ArmName:
 def bench(setting_name: str, label: str, device: str, out: Path | None = None) -> BenchResult:
     """Launch, warm, time over the setting's search prompts, write the result file."""
     arm = arm_of(label)
+    path = out or work_dir("bench") / f"{label}.json"
+    check_writable(path)
     setting = load_setting(setting_name)
     hardware_name = present_hardware(device)
     if hardware_name != setting.hardware.gpu:
@@ -91,7 +93,6 @@ def bench(setting_name: str, label: str, device: str, out: Path | None = None) -
         machine=facts,
         summary=summary(recording, arm),
     )
-    path = out or work_dir("bench") / f"{label}.json"
     write_result(path, result)
     _say(f"{path}: {describe(result)}")
     return result
@@ -134,7 +135,7 @@ def _waiting(holder: str, seconds: float) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, or 2 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="farm.bench.cli", description=__doc__)
+    parser = OneLineParser(prog="bench.sh", description=__doc__)
     parser.add_argument("setting")
     parser.add_argument("label", help="ARM-SOMETHING, e.g. final-1")
     parser.add_argument("device", metavar="GPU", help="cpu or a GPU index")

@@ -32,6 +32,25 @@ class BenchResult:
     summary: dict[str, Any]
 
 
+def check_writable(path: Path) -> None:
+    """Before minutes of timing, not after them.
+
+    Raises:
+        MeasurementError: no file can be written at `path`.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise MeasurementError(
+            f"--out: {path} cannot be written ({error.strerror or error})",
+            "Name a file in a folder that can be",
+        ) from error
+
+
 def write_result(path: Path, result: BenchResult) -> None:
     """Atomic: a reader sees the old file or the whole new one."""
     data = {"schema": SCHEMA, **vars(result), "recording": result.recording.to_json()}

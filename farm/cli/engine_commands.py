@@ -14,6 +14,7 @@ import typer
 from settings.errors import SpecfarmError
 
 SettingName = Annotated[str, typer.Argument(help="a folder name below settings/, or a path")]
+Port = Annotated[int, typer.Option(help="on 127.0.0.1", min=1, max=65535)]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of text")]
 
 
@@ -78,8 +79,14 @@ def bench(
     gpu: Annotated[str, typer.Option(help="cpu or a GPU index")] = "cpu",
 ) -> int:
     """Launch an arm, warm it, time it over the setting's prompts."""
+    from farm.bench.cli import arm_of
     from farm.bench.cli import main as bench_main
 
+    if label is not None and arm_of(label) != arm:
+        raise SpecfarmError(
+            f"--label: {label!r} names the arm {arm_of(label)}, not {arm}",
+            f"Begin it with {arm}-",
+        )
     arguments = [setting, label or f"{arm}-1", gpu] + (["--out", str(out)] if out else [])
     return bench_main(arguments)
 
@@ -88,7 +95,7 @@ def serve(
     setting: SettingName,
     arm: Annotated[str, typer.Argument(help="final, stock or ar")],
     gpu: Annotated[str, typer.Option(help="cpu or a GPU index")] = "cpu",
-    port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 30000,
+    port: Port = 30000,
 ) -> int:
     """Serve an engine in the foreground (SGLang's and OpenAI's HTTP surface)."""
     from engines.serve import main as serve_main
@@ -96,14 +103,16 @@ def serve(
     return serve_main([setting, arm, gpu, str(port)])
 
 
-def stop(port: Annotated[int, typer.Argument(help="the port `serve` was given")]) -> int:
+def stop(
+    port: Annotated[int, typer.Argument(help="the port `serve` was given", min=1, max=65535)],
+) -> int:
     """End the engine that serves on PORT, and only that one."""
     from engines.stop import main as stop_main
 
     return stop_main([str(port)])
 
 
-def ui(port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 5000) -> int:
+def ui(port: Port = 5000) -> int:
     """Open the MLflow views of all campaigns (Ctrl-C ends it)."""
     from farm.tracking.store import store_uri, tracking_root
 

@@ -75,6 +75,8 @@ def _check(patch: Path | None, tree: Path | None) -> None:
         raise SpecfarmError(f"--patch: {patch} is not a file", "Give a unified diff")
     if tree is not None and not tree.is_dir():
         raise SpecfarmError(f"--tree: {tree} is not a folder", "Give an engine tree's root")
+    if tree is not None and not (tree / "engine.toml").is_file():
+        raise SpecfarmError(f"--tree: {tree} holds no engine.toml", "Give an engine tree's root")
 
 
 def _given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from engines.registry import engine_driver
 from engines.resolve import final_folder, import_stock, resolve_arm
 from engines.stop import stop_port
 from engines.tree_store import Tree, TreeStore, verify_checkout
-from settings.schema import Setting
+from settings.schema import Arm, Setting
 
 from .conftest import Launch
 from .fakes.final_writer import write_final
@@ -76,7 +77,7 @@ def edit_lock(field: str, value: str) -> Edit:
     return edit
 
 
-def certificate(**fields: str) -> Edit:
+def certificate(**fields: object) -> Edit:
     return lambda folder: (folder / "certificate.json").write_text(json.dumps(fields))
 
 
@@ -107,6 +108,33 @@ def test_a_changed_final_is_refused(
     edit(promoted[0])
     with pytest.raises(EngineError, match=message):
         resolve_arm(fake_setting, "final")
+
+
+@pytest.mark.parametrize("name", ["engine.lock", "stock.bundle", "patches/0002-x.patch"])
+def test_a_file_that_differs_from_its_certificate_is_refused(
+    fake_setting: Setting, promoted: tuple[Path, Tree], name: str
+) -> None:
+    """The store may hold the trees already: what the folder says must still be what was signed."""
+    folder, final = promoted
+    path = folder / name
+    good = hashlib.sha256(path.read_bytes()).hexdigest()
+    certificate(status="certified", hardware="cpu", hashes={"files": {name: good}})(folder)
+    assert resolve_arm(fake_setting, "final").tree_hash == final.tree_hash
+    wrong = good.translate(str.maketrans("0123456789abcdef", "123456789abcdef0"))
+    certificate(status="certified", hardware="cpu", hashes={"files": {name: wrong}})(folder)
+    with pytest.raises(EngineError, match=f"{path}: sha256 differs"):
+        resolve_arm(fake_setting, "final")
+
+
+def test_an_arm_may_not_set_what_the_setting_owns(fake_setting: Setting) -> None:
+    for flag in ("--port=1", "--dtype", "--model-dir"):
+        arms = {**fake_setting.engine.arms, "stock": Arm(args=(flag,))}
+        engine = fake_setting.engine.model_copy(update={"arms": arms})
+        setting = fake_setting.model_copy(update={"engine": engine})
+        with pytest.raises(EngineError, match=r"engine\.arms\.stock\.args may not set --"):
+            engine_driver("native").command(
+                setting, "stock", Path("t"), Path("m"), "127.0.0.1", 1, "0" * 40
+            )
 
 
 def test_a_patch_that_no_longer_applies(fake_setting: Setting, promoted: tuple[Path, Tree]) -> None:

@@ -54,3 +54,15 @@ def test_bad_labels_and_settings_exit_with_2(
     assert cli.main([SETTING, "best-1", "cpu"]) == 2
     assert "names no arm" in capsys.readouterr().err
     assert cli.main(["no_such_setting", "stock-1", "cpu"]) == 2
+
+
+def test_an_unwritable_result_is_refused_before_anything_is_launched(
+    _fake: FakeEngine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,  # type: ignore[type-arg]
+) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path, tmp_path / "file" / "x.json"):
+        assert cli.main([SETTING, "stock-1", "cpu", "--out", str(out)]) == 2
+        assert f"--out: {out} cannot be written" in capsys.readouterr().err
+    assert not _fake.stopped

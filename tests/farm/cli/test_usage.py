@@ -46,6 +46,12 @@ MISTAKES = [
     (["memory", "list", "--setting", "nosuch"], "no setting is named", SETTING),
     (["doctor", "nosuch"], "no setting is named", SETTING),
     (["stop", "port"], "port", "--help"),
+    (["stop", "70000"], "port", "65535"),
+    (["serve", SETTING, "stock", "--port", "0"], "--port", "or equal to 1"),
+    (["serve", SETTING, "stock", "--port", "99999"], "--port", "65535"),
+    (["ui", "--port", "-1"], "--port", "or equal to 1"),
+    (["bench", SETTING, "stock", "--label", "final-1"], "names the arm final, not stock", "stock-"),
+    (["evaluate", SETTING, "--tree", "tests/data/settings"], "no engine.toml", "root"),
 ]
 
 
@@ -61,7 +67,8 @@ def test_a_mistake_is_named_with_its_remedy(
 
 
 @pytest.mark.parametrize(
-    "arguments", [case[0] for case in MISTAKES if case[0][0] not in ("promote", "stop")]
+    "arguments",
+    [case[0] for case in MISTAKES if case[0][0] not in ("promote", "stop", "serve", "ui", "bench")],
 )
 def test_with_json_a_mistake_is_one_json_line(cli: Cli, arguments: list[str]) -> None:
     ran = cli(*arguments, "--json")
