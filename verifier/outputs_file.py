@@ -30,7 +30,7 @@ def parse_outputs(path: Path, default_max_new_tokens: int) -> list[Answer]:
         OutputsError: `FILE:LINE: field ...`, for the first line that cannot be used.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise OutputsError(f"{path}: {error}", "give a file of JSON lines") from error
     answers: list[Answer] = []
@@ -59,7 +59,7 @@ class _Line:
         self._where = where
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OutputsError(f"{where}: not JSON ({error})", "one JSON object a line") from error
         if not isinstance(data, dict):
             raise OutputsError(f"{where}: not a JSON object", "one JSON object a line")

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from engines.answers import Answer
 from settings.errors import SpecfarmError
+from settings.one_line_parser import OneLineParser
 from settings.paths import work_dir
 from settings.schema import Setting
 from verifier.calibration import (
@@ -87,14 +88,19 @@ def verify_outputs(
             f"request {unreadable[0].request_id}: output_ids: {unreadable[0].detail}",
             "use the setting's own tokenizer",
         )
-    policy = outputs_policy(setting, calibration)
+    try:
+        policy = outputs_policy(setting, calibration)
+    except CalibrationError as error:
+        # A calibration that decides nothing is none: the outputs are forced and stay inconclusive.
+        calibration = None
+        policy = replace(outputs_policy(setting, None), source=f"not calibrated: {error.message}")
     report = force_all(answers, force, policy, rules)
     return report, judge(report, calibration, policy)
 
 
 def main(argv: Sequence[str] | None = None, launch_stock: LaunchStock | None = None) -> int:
     """Command line; returns 0 lossless, 1 any other verdict, 2 usage or environment error."""
-    parser = argparse.ArgumentParser(prog="specfarm verify", description=__doc__)
+    parser = OneLineParser(prog="specfarm verify", description=__doc__)
     parser.add_argument("setting")
     parser.add_argument("--outputs", type=Path, required=True, help="JSON lines")
     parser.add_argument("--calibration", type=Path, help="default: the latest one of the setting")

@@ -63,6 +63,19 @@ def test_errors_name_line_and_field(tmp_path: Path, line: object, words: str) ->
     assert "outputs.jsonl:2: " in str(error.value) and words in str(error.value)
 
 
+def test_deep_nesting_is_a_wrong_line(tmp_path: Path) -> None:
+    path = tmp_path / "deep.jsonl"
+    path.write_text("[" * 100_000)
+    with pytest.raises(OutputsError, match=r"deep\.jsonl:1: not JSON"):
+        parse_outputs(path, 64)
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_text(json.dumps(GOOD | {"stop": ["a\u2028b"]}, ensure_ascii=False), encoding="utf-8")
+    assert parse_outputs(path, 64)[0].request.stop == ("a\u2028b",)
+
+
 def test_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(OutputsError, match="no answers"):
         parse_outputs(write(tmp_path, ""), 64)

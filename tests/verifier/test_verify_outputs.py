@@ -86,6 +86,15 @@ def test_a_stored_calibration_is_used(command: Command) -> None:
     assert isinstance(evidence, dict) and evidence["near_tie_rate"]["candidate"] == 0.0
 
 
+def test_a_calibration_too_small_to_decide_counts_as_none(command: Command) -> None:
+    model = OracleModel(2)
+    save_calibration(calibrate(tiny(), batch(2), batch(2)), calibration_path("tiny"))
+    answers = [model.generate(request(n, tokens=100)) for n in range(31)]
+    code, events = command(answers, model, dtype="bf16")
+    assert code == 1 and events[-1]["verdict"] == "inconclusive"
+    assert events[-1]["tokens_checked"] == 3100
+
+
 def test_usage_errors_exit_2(
     tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
