@@ -73,6 +73,8 @@ def _check(patch: Path | None, tree: Path | None) -> None:
     """Before a campaign is made for it: a wrong path should cost nothing."""
     if patch is not None and not patch.is_file():
         raise SpecfarmError(f"--patch: {patch} is not a file", "Give a unified diff")
+    if patch is not None and not patch.read_bytes().strip():
+        raise SpecfarmError(f"--patch: {patch} is empty", "Give a unified diff")
     if tree is not None and not tree.is_dir():
         raise SpecfarmError(f"--tree: {tree} is not a folder", "Give an engine tree's root")
     if tree is not None and not (tree / "engine.toml").is_file():
@@ -83,7 +85,7 @@ def _given(
     store: TreeStore, stock: str, patch: Path | None, tree: Path | None, commit: str | None
 ) -> _Given:
     if patch is not None:
-        return _Given(patch.stem, patch=patch.read_text())
+        return _Given(patch.stem, patch=patch.read_bytes().decode("utf-8", "surrogateescape"))
     if tree is not None:
         return _Given(tree.name, tree=store.commit_tree(stock, tree, f"evaluate {tree.name}"))
     assert commit is not None

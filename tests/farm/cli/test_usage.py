@@ -41,6 +41,7 @@ MISTAKES = [
         "exactly one",
     ),
     (["evaluate", SETTING, "--patch", "no.patch"], "no.patch is not a file", "unified diff"),
+    (["evaluate", SETTING, "--patch", "/dev/null"], "/dev/null is not a file", "unified diff"),
     (["evaluate", SETTING, "--tree", "nowhere"], "nowhere is not a folder", "root"),
     (["memory", "show", "nosuch"], "no mechanism 'nosuch'", "Known"),
     (["memory", "list", "--setting", "nosuch"], "no setting is named", SETTING),
@@ -75,6 +76,12 @@ def test_with_json_a_mistake_is_one_json_line(cli: Cli, arguments: list[str]) ->
     assert ran.code == 2
     (line,) = ran.lines()
     assert line["event"] == "error" and line["message"] in ran.err
+
+
+def test_an_empty_patch_costs_no_baseline(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty.patch").write_text("\n")
+    ran = cli("evaluate", SETTING, "--patch", str(tmp_path / "empty.patch"))
+    assert ran.code == 2 and "empty.patch is empty. Give a unified diff" in ran.err
 
 
 def test_a_mistake_leaves_no_campaign_behind(cli: Cli) -> None:
