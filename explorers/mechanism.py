@@ -30,6 +30,7 @@ class Preconditions(_Section):
 
     engine: list[str] = Field(default_factory=list)
     drafter: list[str] = Field(default_factory=list)
+    target: list[str] = Field(default_factory=list)
     hardware: list[str] = Field(default_factory=list)
     max_concurrency: int | None = None
     compiler: bool = False
@@ -39,6 +40,7 @@ class Preconditions(_Section):
         facts = {
             "engine": (self.engine, setting.engine.name),
             "drafter": (self.drafter, setting.drafter.kind),
+            "target": (self.target, setting.target.name),
             "hardware": (self.hardware, setting.hardware.gpu),
         }
         for name, (wanted, has) in facts.items():
