@@ -124,6 +124,7 @@ def _launch(
         exact_setting=ctx.exact_setting,
         exact_requests=_exact(ctx, row) if launch == 0 else (),
         stop_losers=False,
+        every_prompt=True,
     )
 
 

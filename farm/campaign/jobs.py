@@ -33,7 +33,8 @@ class MeasureJob:
     `subject` is the label of the arm a failure is blamed on; its ratio to the arm `denominator` may
     end the measurement early (a clear loser, unless `stop_losers` is off). `exact_requests` are
     answered by `subject` on the setting's exact twin, unless it turned out a clear loser. `bundles`
-    are git bundles that together hold every commit of `arms`.
+    are git bundles that together hold every commit of `arms`. With `every_prompt` each request is
+    answered at least once however long it takes: a confirmation needs its tokens.
     """
 
     unit: str
@@ -48,6 +49,7 @@ class MeasureJob:
     exact_setting: str | None = None
     exact_requests: tuple[GenerationRequest, ...] = ()
     stop_losers: bool = True
+    every_prompt: bool = False
 
 
 @dataclass(frozen=True)

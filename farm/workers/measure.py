@@ -172,6 +172,8 @@ def _timed(
         pause_idle=not on_gpu,
         stop=stop,
     )
+    if job.every_prompt:
+        plan = replace(plan, fewest_prompts=plan.prompts)
     try:
         return measure(engines, job.requests, plan)
     except EngineError as error:
