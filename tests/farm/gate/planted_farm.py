@@ -43,17 +43,23 @@ FOLDER, SETTING = "GATE_FOLDER", "GATE_SETTING"
 SETTINGS = Path(__file__).resolve().parents[2] / "data" / "settings"
 OPTIONS = SearchOptions(rounds=1, budget_s=3600.0, explorers=(EXPLORER,), canaries=0)
 
-# Six prompts of 256 tokens, each once: 1,536 tokens a measurement, and 3,072 on the two launches of
+LAUNCHES = "launches_confirm = 2\nwarm_rounds_max = 3"
+# Six prompts of 320 tokens: 1,920 tokens a measurement at least, and 3,840 on the two launches of
 # a confirmation, which must have met one wrong token in a thousand (2,995).
 CHANGES = {
-    "max_new_tokens": "256",
+    "max_new_tokens": "320",
     "temperature": "0.0\nignore_eos = true",
     "request_deadline_s": "10.0",
     "prompts": "6",
     "search": '[{ set = "arithmetic", first = 0, count = 6 }]',
     "heldout": '[{ set = "arithmetic", first = 0, count = 6 }]',
     "max_total_tokens": "448",
-    "seconds_per_candidate": "11.0\nlaunches_confirm = 2\nwarm_rounds_max = 3",
+}
+# Whole answers in turn keep the steps' length to a per cent on a busy machine. Slices add the delay
+# of each wake-up, some milliseconds in a hundred, which three repeats average out.
+MODES = {
+    "abba": {"mode": '"abba"', "seconds_per_candidate": f"11.0\n{LAUNCHES}"},
+    "slices": {"seconds_per_candidate": f"22.0\nrepeats = 3\n{LAUNCHES}"},
 }
 # Smaller random weights repeat themselves: some five tokens are committed a step, not one.
 REPETITIVE = ('"initializer_range": 0.15', '"initializer_range": 0.09')
@@ -132,12 +138,12 @@ class Life:
     messages: list[str]
 
 
-def prepare(folder: Path, setting: str, plants: Iterable[Plant]) -> dict[str, str]:
+def prepare(folder: Path, setting: str, mode: str, plants: Iterable[Plant]) -> dict[str, str]:
     """Writes everything a campaign needs below `folder`; the variables it is run with."""
     shutil.copytree(SETTINGS, folder / "settings")
     _edit(folder / "settings" / "tiny" / "model" / "config.json", *REPETITIVE)
     for file in folder.glob("settings/*/setting.toml"):
-        file.write_text(_adapted(file.read_text()))
+        file.write_text(_adapted(file.read_text(), CHANGES | MODES[mode]))
     write_stock(checkout_root() / "engines" / "native", folder / "stock")
     (folder / "patches").mkdir()
     for number, plant in enumerate(plants):
@@ -157,8 +163,8 @@ def _edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def _adapted(text: str) -> str:
-    for key, value in CHANGES.items():
+def _adapted(text: str, changes: dict[str, str]) -> str:
+    for key, value in changes.items():
         text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
         assert count == 1, key
     assert text.count('name = "native"') == 1

@@ -30,25 +30,31 @@ import time
 
 STEP_S = {step_s!r}
 PIECE_S = 0.001
-# Longer than any delay on a busy machine, shorter than the pause between two slices.
+# Longer than most delays on a busy machine, shorter than the pause between two turns.
 STOPPED_S = 0.05
+_ended = 0.0
 _debt = 0.0
 
 
-def pace(wall_s: float, busy_s: float) -> None:
-    """Sleeps until a step that took `wall_s` so far (`busy_s` of it at work) is STEP_S long.
+def pace(busy_s: float) -> None:
+    """Sleeps until a step is STEP_S long, counted from the end of the last one.
 
-    Late wake-ups are taken off what is left; time in which the process was stopped is not.
+    What came late is made up for by the next steps. Where the process was stopped in between, or
+    had no request, the step counts as long as it was at work (`busy_s`).
     """
-    global _debt
-    left = STEP_S - _debt - (wall_s if wall_s < STOPPED_S else busy_s)
+    global _ended, _debt
+    passed = time.perf_counter() - _ended
+    if passed > STOPPED_S:
+        passed, _debt = busy_s, 0.0
+    left = STEP_S - _debt - passed
     while left > 0:
         piece = min(left, PIECE_S)
         began = time.perf_counter()
         time.sleep(piece)
         took = time.perf_counter() - began
         left -= took if took < STOPPED_S else piece
-    _debt = min(-left, STEP_S)
+    _debt = min(-left, 5 * STEP_S)
+    _ended = time.perf_counter()
 '''
 
 _PACED_STEP = """
@@ -61,10 +67,10 @@ _unpaced_step = Decoder._step
 
 
 def _paced_step(self, context, budget):
-    wall, busy = time.perf_counter(), time.thread_time()
+    began = time.thread_time()
     step = _unpaced_step(self, context, budget)
     if self.drafter is not None:
-        pace(time.perf_counter() - wall, time.thread_time() - busy)
+        pace(time.thread_time() - began)
     return step
 
 

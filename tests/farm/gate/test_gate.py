@@ -1,7 +1,7 @@
 """The whole gate on real engines: every planted candidate gets its verdict, the campaign goes on.
 
 One campaign over all plants. It is started in a process of its own, killed in the middle of a
-measurement (while an engine is stopped between its slices), resumed here to its end, and resumed
+measurement (while an engine is stopped for the other's turn), resumed here to its end, and resumed
 once more when there is nothing left to do.
 """
 
@@ -34,7 +34,7 @@ from settings.paths import checkout_root, work_dir
 from tests.farm.gate.planted_farm import Life, install, live, prepare
 from tests.farm.gate.plants import EVERYDAY, HONEST_SPEED_UP, MID_ANSWER, Plant
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
 KILLED_IN = "early_stop"
 _START = "from tests.farm.gate.planted_farm import main; main()"
 _PATIENCE_S = 300.0
@@ -64,17 +64,17 @@ class Gate:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(("tiny-fp32", EVERYDAY), id="fp32"),
-        pytest.param(("tiny", EVERYDAY + MID_ANSWER), id="bf16", marks=pytest.mark.slow),
+        pytest.param(("tiny-fp32", "abba", EVERYDAY), id="fp32"),
+        pytest.param(("tiny", "slices", EVERYDAY + MID_ANSWER), id="bf16", marks=pytest.mark.slow),
     ],
 )
 def gate(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gate]:
-    setting, plants = request.param
+    setting, mode, plants = request.param
     folder = tmp_path_factory.mktemp("gate")
     with pytest.MonkeyPatch.context() as patch:
-        variables = prepare(folder, setting, plants)
+        variables = prepare(folder, setting, mode, plants)
         for name, value in variables.items():
             patch.setenv(name, value)
         install()
@@ -94,7 +94,7 @@ def gate(
 def _run_and_kill(
     folder: Path, variables: dict[str, str]
 ) -> tuple[list[ProcessRecord], list[Unit]]:
-    """Starts the campaign elsewhere, kills it while an arm is stopped in `KILLED_IN`'s slices."""
+    """Starts the campaign elsewhere, kills it while an arm waits for the other in `KILLED_IN`."""
     log = folder / "first-life.log"
     path = os.pathsep.join([str(checkout_root()), str(checkout_root() / "engines" / "native")])
     with log.open("wb") as output:
