@@ -96,7 +96,12 @@ def _round(
             state.notes.append(f"{proposal.mechanism} was not run: the budget is spent")
         else:
             state.rows[result.candidate_id] = result
+    if (broken := _accepted_canaries(results)) is not None:
+        state.notes.append(broken)
+        ctx.observer.message(broken)
     _publish(ctx, state, base)
+    if broken is not None:
+        return None
     accepted = sorted(
         (
             row
@@ -114,6 +119,23 @@ def _round(
     for row in merges:
         state.rows[row.candidate_id] = row
     return best
+
+
+def _accepted_canaries(results: Sequence[CandidateResult | None]) -> str | None:
+    """What is wrong when the gate let a planted candidate through; None when it did not."""
+    names = [
+        row.mechanism
+        for row in results
+        if row is not None
+        and row.kind.startswith("canary")
+        and row.decision.verdict is Verdict.ACCEPTED
+    ]
+    if not names:
+        return None
+    return (
+        f"{', '.join(names)} was planted and accepted: this campaign's verdicts cannot be "
+        "trusted, nothing is promoted"
+    )
 
 
 def _propose(ctx: CampaignContext, state: _State, round_: int) -> list[Proposal]:

@@ -242,12 +242,21 @@ def test_nothing_to_propose_ends_with_baselines(tmp_path: Path) -> None:
 
 
 def test_canaries_take_the_same_way_and_never_win(tmp_path: Path) -> None:
-    world = World({"a": Effect(1.1), "lossy": Effect(1.4, lossy=True), "placebo": Effect(1.3)})
+    world = World({"a": Effect(1.1), "lossy": Effect(1.4, lossy=True), "placebo": Effect(1.0)})
     canaries = [proposal("placebo", "canary_noop"), proposal("lossy", "canary_lossy")]
     farm = Farm(tmp_path, world, {1: [proposal("a")]}, canaries=canaries)
     end = farm.run()
     assert farm.verdicts(end)["lossy"] == "not_lossless"
+    assert farm.verdicts(end)["placebo"] != "accepted"
     assert end.winner is not None and end.winner.mechanism == "a"
+
+
+def test_an_accepted_canary_is_said_and_nothing_is_promoted(tmp_path: Path) -> None:
+    world = World({"a": Effect(1.1), "placebo": Effect(1.3)})
+    canaries = [proposal("placebo", "canary_noop")]
+    end = Farm(tmp_path, world, {1: [proposal("a")]}, canaries=canaries).run()
+    assert end.winner is None and end.report.promoted is None
+    assert any(note.startswith("placebo was planted and accepted") for note in end.report.notes)
 
 
 def test_a_spent_budget_says_what_was_not_run_and_still_confirms(tmp_path: Path) -> None:
