@@ -7,12 +7,12 @@ import shutil
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from explorers.mechanism import load_catalogue
 from explorers.memory_explorer import CATALOGUE
+from farm.cli.terminal import wide_console
 from farm.doctor import checks
 from settings.errors import SpecfarmError
 from settings.loading import load_setting
@@ -45,7 +45,7 @@ def doctor(
             style = {"ok": "green", "missing": "red", "note": "yellow"}[check.state]
             state = f"[{style}]{check.state}[/]"
             table.add_row(check.what, state, escape(check.found), escape(check.remedy))
-        Console().print(table)
+        wide_console().print(table)
     return 2 if any(check.state == "missing" for check in found) else 0
 
 
@@ -71,7 +71,7 @@ def memory_list(
         predicted = f"x{mechanism.predicted.speed_ratio:.2f}"
         table.add_row(mechanism.name, mechanism.component, change, predicted, applies)
     if not as_json:
-        Console().print(table)
+        wide_console().print(table)
     return 0
 
 
@@ -89,7 +89,7 @@ def memory_show(
     if as_json:
         print(json.dumps({**mechanism.model_dump(), "diff": patch}))
         return 0
-    console = Console()
+    console = wide_console()
     needs = mechanism.preconditions.model_dump(exclude_defaults=True) or "nothing"
     lines = [
         f"{mechanism.name} ({mechanism.component})",

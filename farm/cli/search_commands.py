@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from farm.campaign.options import SearchOptions, parse_duration
-from farm.cli.terminal import terminal
+from farm.cli.terminal import terminal, wide_console
 from farm.ledger import Ledger, Unit
 from farm.report.markdown import render_markdown
 from farm.results import report_from_json
@@ -41,7 +40,7 @@ def search(
     budget: Annotated[str, typer.Option(help="wall clock for the search: 90s, 30m, 2h")] = "25m",
     explorers: Annotated[str, typer.Option(help="comma-separated names")] = "memory",
     workers: Annotated[int, typer.Option(help="GPUs to measure on at once")] = 1,
-    canaries: Annotated[int, typer.Option(help="planted candidates mixed in (at most 2)")] = 2,
+    canaries: Annotated[int, typer.Option(help="planted candidates mixed in (at most 6)")] = 2,
     address: Address = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the plan, run nothing")] = False,
     as_json: Json = False,
@@ -76,6 +75,11 @@ def resume(campaign: CampaignId, address: Address = None, as_json: Json = False)
 
     ledger = open_ledger()
     row = ledger.campaign(campaign)
+    if row.options.get("kind") == "certify":
+        raise SpecfarmError(
+            f"campaign {row.id} runs a certificate again",
+            f"Go on with it: specfarm certify {row.setting}",
+        )
     observer = terminal(as_json)
     stored = ledger.report(row.id)
     if row.status == "finished" and stored is not None:
@@ -109,7 +113,7 @@ def status(
         seconds = "" if unit.ended is None else f"{unit.ended - unit.started:.0f}"
         name = f"{unit.phase}:{unit.subject}"
         table.add_row(name, unit.status, str(unit.attempts), seconds, escape(unit.error or ""))
-    Console().print(table)
+    wide_console().print(table)
     return 0
 
 
@@ -125,7 +129,7 @@ def _list_campaigns(ledger: Ledger, as_json: bool) -> int:
     for row in rows:
         started = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.created))
         table.add_row(row.id, row.setting, row.status, started)
-    Console().print(table if rows else "no campaigns yet; start one: specfarm search SETTING")
+    wide_console().print(table if rows else "no campaigns yet; start one: specfarm search SETTING")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -14,12 +15,21 @@ from farm.report.table import print_report
 from farm.report.words import ratio
 from farm.results import CampaignReport, CandidateResult
 
+# A log has no width: the verdict table gets the columns it needs there.
+_LOG_WIDTH = 132
+
+
+def wide_console() -> Console:
+    """Standard output; a file or pipe is as wide as the verdict table wants."""
+    own_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if own_width else _LOG_WIDTH)
+
 
 class TerminalObserver:
     """One line an event, with the time since the start."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or wide_console()
         self._start = time.monotonic()
 
     def _line(self, text: str) -> None:

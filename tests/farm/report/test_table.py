@@ -36,6 +36,14 @@ def test_a_row_holds_every_count_of_its_candidate() -> None:
     ]
 
 
+def test_in_eighty_columns_every_row_still_ends_with_its_verdict() -> None:
+    text = report_text(sample_report(), 80)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    line = next(x for x in text.splitlines() if "not_lossless" in x)
+    assert line.split()[-3:] == ["29", "512/512", "not_lossless"]
+    assert "to AR" not in text.split("mechanism")[1].split("accepted")[0]
+
+
 def test_rows_stand_in_the_common_order() -> None:
     lines = report_text(sample_report(), 140).splitlines()
     names = [c.mechanism for c in ordered(sample_report())]
