@@ -14,20 +14,36 @@ from native_engine.config import EngineConfig
 from native_engine.engine import load_engine
 from native_engine.scheduler import Scheduler
 from native_engine.server.app import create_app
+from native_engine.server.body import MAX_BODY_BYTES
 from native_engine.server.state import LaunchFacts, ServerState
 from native_engine.tokenizer import Tokenizer
 
 
 @contextmanager
 def serve(
-    folder: Path, *, speculation: bool = True, max_queued: int = 8, tokens: int = 256
+    folder: Path,
+    *,
+    speculation: bool = True,
+    max_queued: int = 8,
+    tokens: int = 256,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> Iterator[tuple[str, ServerState]]:
     """Base URL and state; the server is stopped at the end."""
     tokenizer = Tokenizer(folder)
     knobs = EngineConfig()
     engine = load_engine(folder, knobs, "fp32", tokens, speculation, tokenizer.decode)
     facts = LaunchFacts(
-        str(folder), "tiny", "stock", "f" * 40, "fp32", 1, speculation, tokens, 1, max_queued
+        model_dir=str(folder),
+        served_model_name="tiny",
+        arm="stock",
+        tree_hash="f" * 40,
+        dtype="fp32",
+        threads=1,
+        speculation=speculation,
+        max_total_tokens=tokens,
+        max_running_requests=1,
+        max_queued_requests=max_queued,
+        max_body_bytes=max_body_bytes,
     )
     state = ServerState(facts, knobs, Scheduler(engine, max_queued), tokenizer)
     server = uvicorn.Server(

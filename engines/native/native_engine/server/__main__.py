@@ -15,6 +15,7 @@ from native_engine.engine import DTYPES, load_engine
 from native_engine.errors import ConfigError, NativeEngineError
 from native_engine.scheduler import Scheduler
 from native_engine.server.app import create_app
+from native_engine.server.body import MAX_BODY_BYTES
 from native_engine.server.state import LaunchFacts, ServerState
 from native_engine.tokenizer import Tokenizer
 
@@ -24,7 +25,9 @@ ARMS = ("stock", "ar", "final", "candidate")
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The launch flags."""
-    parser = argparse.ArgumentParser(prog="native_engine.server", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="native_engine.server", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("--model-dir", type=Path, required=True)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=30000)
@@ -35,6 +38,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--max-total-tokens", type=int, default=2048)
     parser.add_argument("--max-running-requests", type=int, default=1)
     parser.add_argument("--max-queued-requests", type=int, default=128)
+    parser.add_argument("--max-body-bytes", type=int, default=MAX_BODY_BYTES)
     parser.add_argument("--served-model-name")
     parser.add_argument("--tree-hash", default="unknown")
     parser.add_argument("--engine-config", type=Path, default=TREE / "engine.toml")
@@ -43,6 +47,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error("--max-running-requests: this engine runs 1 request at a time; others queue")
     if args.threads < 1:
         parser.error("--threads: at least 1")
+    if args.max_body_bytes < 1:
+        parser.error("--max-body-bytes: at least 1")
     return args
 
 
@@ -63,6 +69,7 @@ def build_state(args: argparse.Namespace) -> ServerState:
         max_total_tokens=args.max_total_tokens,
         max_running_requests=args.max_running_requests,
         max_queued_requests=args.max_queued_requests,
+        max_body_bytes=args.max_body_bytes,
     )
     has_text = (args.model_dir / "tokenizer.json").exists()
     tokenizer = Tokenizer(args.model_dir) if has_text else None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from native_engine.errors import BadRequest, NativeEngineError, QueueFull
 from native_engine.server.admin_api import add_admin_api
+from native_engine.server.body import BodyTooLarge
 from native_engine.server.calls import ClientGone
-from native_engine.server.native_api import abort_body, add_native_api
+from native_engine.server.native_api import add_native_api
 from native_engine.server.openai_api import add_openai_api
 from native_engine.server.state import ServerState
+from native_engine.server.streaming import abort_body
 
 RETRY_AFTER_S = 1
 CLIENT_CLOSED_REQUEST = 499
@@ -27,18 +31,31 @@ def create_app(state: ServerState) -> FastAPI:
     async def bad_request(http: Request, error: BadRequest) -> JSONResponse:
         return _error(400, str(error), "BadRequestError", error.field)
 
+    @app.exception_handler(BodyTooLarge)
+    async def body_too_large(http: Request, error: BodyTooLarge) -> JSONResponse:
+        return _error(413, str(error), "RequestEntityTooLarge", "body")
+
     @app.exception_handler(QueueFull)
     async def queue_full(http: Request, error: QueueFull) -> JSONResponse:
         reply = _error(503, str(error), "ServiceUnavailable")
         reply.headers["Retry-After"] = str(RETRY_AFTER_S)
         return reply
 
+    @app.exception_handler(HTTPException)
+    async def no_such_route(http: Request, error: HTTPException) -> JSONResponse:
+        reply = _error(error.status_code, f"{http.method} {http.url.path}: {error.detail}", "HTTP")
+        reply.headers.update(error.headers or {})
+        return reply
+
+    # Exception: whatever a request did, its client gets an answer and the server lives on.
     @app.exception_handler(NativeEngineError)
-    async def aborted(http: Request, error: NativeEngineError) -> JSONResponse:
+    @app.exception_handler(Exception)
+    async def aborted(http: Request, error: Exception) -> JSONResponse:
         return JSONResponse(abort_body(error), status_code=500)
 
     @app.exception_handler(ClientGone)
-    async def client_gone(http: Request, error: ClientGone) -> JSONResponse:
+    @app.exception_handler(ClientDisconnect)
+    async def client_gone(http: Request, error: Exception) -> JSONResponse:
         return _error(CLIENT_CLOSED_REQUEST, "the client went away", "ClientClosedRequest")
 
     return app

@@ -1,23 +1,24 @@
-"""Reading a JSON body field by field; what is wrong is a BadRequest that names the field."""
+"""Reading a JSON object field by field; what is wrong is a BadRequest that names the field."""
 
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from native_engine.errors import BadRequest
 
+_SHOWN_CHARACTERS = 80
 
-def parse_object(body: bytes) -> dict[str, Any]:
-    """The request body as a JSON object."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest("body", f"not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadRequest("body", "a JSON object is needed")
-    return value
+
+def shown(value: Any) -> str:
+    """`value` in a message: short, however long it is or deep it is nested."""
+    if isinstance(value, str):
+        value = value[:_SHOWN_CHARACTERS]
+    if value is None or isinstance(value, str | int | float):
+        return json.dumps(value)[:_SHOWN_CHARACTERS]
+    return reprlib.repr(value)[:_SHOWN_CHARACTERS]
 
 
 class Fields:
@@ -38,7 +39,7 @@ class Fields:
         if value is None:
             return default
         if type(value) is not int or not low <= value <= high:
-            raise self.fail(name, f"an integer from {low} to {high} is needed, got {value!r:.80}")
+            raise self.fail(name, f"an integer from {low} to {high} is needed, got {shown(value)}")
         return value
 
     def optional_integer(self, name: str, low: int, high: int) -> int | None:
@@ -49,15 +50,20 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.fail(name, f"true or false is needed, got {value!r:.80}")
+            raise self.fail(name, f"true or false is needed, got {shown(value)}")
         return value
 
     def text(self, name: str, default: str = "") -> str:
+        """Raises BadRequest also for a lone surrogate: no reply could repeat it."""
         value = self._get(name)
         if value is None:
             return default
         if not isinstance(value, str):
-            raise self.fail(name, f"a string is needed, got {value!r:.80}")
+            raise self.fail(name, f"a string is needed, got {shown(value)}")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.fail(name, f"not valid Unicode: {error}") from error
         return value
 
     def table(self, name: str) -> Fields:
@@ -65,7 +71,7 @@ class Fields:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise self.fail(name, "an object is needed")
+            raise self.fail(name, f"an object is needed, got {shown(value)}")
         return Fields(value, f"{self._where}{name}.")
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -87,14 +93,6 @@ class Fields:
             if type(token) is not int or not 0 <= token < vocab_size:
                 raise self.fail(
                     f"{name}[{i}]",
-                    f"a token id from 0 to {vocab_size - 1} is needed, got {token!r:.80}",
+                    f"a token id from 0 to {vocab_size - 1} is needed, got {shown(token)}",
                 )
         return tuple(value)
-
-    def greedy_only(self) -> None:
-        """This engine decodes greedily: any other temperature is refused, not ignored."""
-        value = self._get("temperature")
-        if value is None:
-            return
-        if type(value) not in (int, float) or value != 0:
-            raise self.fail("temperature", "only 0 (greedy decoding) is served by this engine")

@@ -10,10 +10,22 @@ from typing import Any
 from native_engine.errors import BadRequest
 from native_engine.requests import GenerateRequest, LogprobOptions
 from native_engine.server.fields import Fields
+from native_engine.server.parameters import GENERATE, SAMPLING
 from native_engine.server.state import ServerState
 
 DEFAULT_NEW_TOKENS = 128
 TOP_MAX = 1024
+
+
+@dataclass(frozen=True)
+class FieldNames:
+    """What the caller calls the prompt and the limit of new tokens, for messages."""
+
+    prompt: str = "input_ids"
+    count: str = "max_new_tokens"
+
+
+NATIVE_NAMES = FieldNames()
 
 
 @dataclass(frozen=True)
@@ -28,11 +40,10 @@ class GenerateCall:
 def parse_generate(raw: Mapping[str, Any], state: ServerState) -> GenerateCall:
     """Raises BadRequest naming the field."""
     fields = Fields(raw)
+    GENERATE.check(fields)
     prompts, batched = _prompts(fields, state)
     sampling = fields.table("sampling_params")
-    sampling.greedy_only()
-    if sampling.integer("n", 1, 1, 1) != 1:
-        raise sampling.fail("n", "only 1 is served")
+    SAMPLING.check(sampling)
     stream = fields.flag("stream")
     if stream and batched:
         raise fields.fail("stream", "one prompt a streamed request")
@@ -58,22 +69,27 @@ def build_request(
     identity: str,
     max_new_tokens: int | None,
     logprobs: LogprobOptions | None = None,
+    names: FieldNames = NATIVE_NAMES,
 ) -> GenerateRequest:
     """Common to the native and the OpenAI API: lengths and stop rules."""
     limit = state.facts.max_total_tokens
     room = limit - len(ids)
     if room < 0 or (room == 0 and max_new_tokens != 0):
-        raise BadRequest("input_ids", f"{len(ids)} prompt tokens; this server holds {limit} in all")
+        raise BadRequest(
+            names.prompt, f"{len(ids)} prompt tokens; this server holds {limit} in all"
+        )
     if max_new_tokens is None:
         max_new_tokens = min(DEFAULT_NEW_TOKENS, room)
     if max_new_tokens > room:
         raise BadRequest(
-            "max_new_tokens",
+            names.count,
             f"{len(ids)} prompt tokens + {max_new_tokens} exceed max_total_tokens {limit}",
         )
     stops = set(sampling.ids("stop_token_ids", state.vocab_size))
-    if not sampling.flag("ignore_eos"):
-        stops |= set(state.scheduler.engine.model_config.eos_token_ids)
+    stops |= set(state.scheduler.engine.model_config.eos_token_ids)
+    # As in SGLang, ignore_eos switches every stop id off, the request's own too.
+    if sampling.flag("ignore_eos"):
+        stops.clear()
     texts = sampling.texts("stop")
     if texts and state.tokenizer is None:
         raise sampling.fail("stop", "this server has no tokenizer; use stop_token_ids")

@@ -9,30 +9,34 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 
-from native_engine.errors import BadRequest, NativeEngineError
+from native_engine.errors import BadRequest
 from native_engine.requests import GenerateRequest, GenerateResult
+from native_engine.server import parameters
+from native_engine.server.body import read_object
 from native_engine.server.calls import Call, Finished, results, submit
-from native_engine.server.fields import Fields, parse_object
-from native_engine.server.native_api import SSE_HEADERS, abort_body, sse
+from native_engine.server.fields import Fields
 from native_engine.server.native_reply import visible_text
-from native_engine.server.native_request import build_request
+from native_engine.server.native_request import FieldNames, build_request
+from native_engine.server.parameters import MESSAGE, STREAM_OPTIONS, Parameters
 from native_engine.server.state import ServerState
+from native_engine.server.streaming import EventStream, sse
 from native_engine.tokenizer import TextStream, Tokenizer
-
-REFUSED = ("logprobs", "top_logprobs", "tools", "functions", "response_format", "echo", "suffix")
 
 
 @dataclass(frozen=True)
 class Style:
-    """How the two endpoints differ: object names, the id's prefix, the shape of a choice."""
+    """How the two endpoints differ: object names, the id's prefix, the shape of a choice, what may
+    be asked."""
 
     prefix: str
     whole: str
     part: str
     choice: Callable[[str], dict[str, Any]]
     delta: Callable[[str], dict[str, Any]]
+    accepts: Parameters
+    prompt: str
 
 
 CHAT = Style(
@@ -41,6 +45,8 @@ CHAT = Style(
     "chat.completion.chunk",
     lambda text: {"message": {"role": "assistant", "content": text}},
     lambda text: {"delta": {"content": text}},
+    parameters.CHAT,
+    "messages",
 )
 COMPLETION = Style(
     "cmpl",
@@ -48,6 +54,8 @@ COMPLETION = Style(
     "text_completion",
     lambda text: {"text": text, "logprobs": None},
     lambda text: {"text": text, "logprobs": None},
+    parameters.COMPLETION,
+    "prompt",
 )
 
 
@@ -67,14 +75,20 @@ def add_openai_api(app: FastAPI, state: ServerState) -> None:
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        fields = Fields(parse_object(await http.body()))
+        fields = await _fields(http, state, COMPLETION)
         return await _answer(http, state, fields, _prompt_ids(fields, state), COMPLETION)
 
     @app.post("/v1/chat/completions")
     async def chat(http: Request) -> Response:
-        fields = Fields(parse_object(await http.body()))
+        fields = await _fields(http, state, CHAT)
         ids = _tokenizer(state, "messages").chat(_messages(fields))
         return await _answer(http, state, fields, tuple(ids), CHAT)
+
+
+async def _fields(http: Request, state: ServerState, style: Style) -> Fields:
+    fields = Fields(await read_object(http, state.facts.max_body_bytes))
+    style.accepts.check(fields)
+    return fields
 
 
 async def _answer(
@@ -82,12 +96,13 @@ async def _answer(
 ) -> Response:
     request = _request(state, fields, ids, style)
     stream = fields.flag("stream")
-    usage = fields.table("stream_options").flag("include_usage")
+    options = fields.table("stream_options")
+    STREAM_OPTIONS.check(options)
+    usage = options.flag("include_usage")
     head = {"id": request.id, "created": int(time.time()), "model": state.facts.served_model_name}
     call = submit(state, (request,))[0]
     if stream:
-        events = _events(call, state, head, style, usage)
-        return StreamingResponse(events, media_type="text/event-stream", headers=SSE_HEADERS)
+        return EventStream(call, _events(call, state, head, style, usage))
     finished = (await results([call], http))[0].result
     text = _tokenizer(state, "prompt").decode(finished.output_ids)
     choice = {
@@ -111,31 +126,25 @@ async def _events(
         choices = [{"index": 0, **choice, "finish_reason": reason}]
         return sse({**head, "object": style.part, "choices": choices})
 
-    try:
-        if style is CHAT:
-            yield chunk({"delta": {"role": "assistant", "content": ""}})
-        async for item in call:
-            if isinstance(item, Finished):
-                text = tokenizer.decode(item.result.output_ids)
-                whole = visible_text(call.request, item.result, text)
-                if whole[sent:]:
-                    yield chunk(style.delta(whole[sent:]))
-                reason = (item.result.finish or {}).get("type")
-                yield chunk({"delta": {}} if style is CHAT else style.delta(""), reason)
-                if with_usage:
-                    usage = _usage(call.request, item.result)
-                    yield sse({**head, "object": style.part, "choices": [], "usage": usage})
-                break
-            text = stream.push(item)
-            safe = safe_length(text, call.request.stop_texts)
-            if safe > sent:
-                yield chunk(style.delta(text[sent:safe]))
-                sent = safe
-    except NativeEngineError as error:
-        yield sse(abort_body(error))
-    finally:
-        call.cancel()
-    yield b"data: [DONE]\n\n"
+    if style is CHAT:
+        yield chunk({"delta": {"role": "assistant", "content": ""}})
+    async for item in call:
+        if isinstance(item, Finished):
+            text = tokenizer.decode(item.result.output_ids)
+            whole = visible_text(call.request, item.result, text)
+            if whole[sent:]:
+                yield chunk(style.delta(whole[sent:]))
+            reason = (item.result.finish or {}).get("type")
+            yield chunk({"delta": {}} if style is CHAT else style.delta(""), reason)
+            if with_usage:
+                usage = _usage(call.request, item.result)
+                yield sse({**head, "object": style.part, "choices": [], "usage": usage})
+            return
+        text = stream.push(item)
+        safe = safe_length(text, call.request.stop_texts)
+        if safe > sent:
+            yield chunk(style.delta(text[sent:safe]))
+            sent = safe
 
 
 def safe_length(text: str, stops: tuple[str, ...]) -> int:
@@ -152,18 +161,18 @@ def safe_length(text: str, stops: tuple[str, ...]) -> int:
 def _request(
     state: ServerState, fields: Fields, ids: tuple[int, ...], style: Style
 ) -> GenerateRequest:
-    fields.greedy_only()
-    fields.integer("n", 1, 1, 1)
-    for name in REFUSED:
-        if fields.raw.get(name):
-            raise BadRequest(name, "not served here; /generate returns log-probabilities")
+    fields.text("model")
     limit = state.facts.max_total_tokens
-    count = fields.optional_integer("max_completion_tokens", 1, limit)
+    name = "max_completion_tokens"
+    count = fields.optional_integer(name, 1, limit)
     if count is None:
-        count = fields.optional_integer("max_tokens", 1, limit)
+        name = "max_tokens"
+        count = fields.optional_integer(name, 1, limit)
     if count is None:
         count = max(1, limit - len(ids)) if style is CHAT else min(16, max(1, limit - len(ids)))
-    return build_request(state, ids, fields, f"{style.prefix}-{uuid.uuid4().hex}", count)
+    identity = f"{style.prefix}-{uuid.uuid4().hex}"
+    names = FieldNames(style.prompt, name)
+    return build_request(state, ids, fields, identity, count, names=names)
 
 
 def _prompt_ids(fields: Fields, state: ServerState) -> tuple[int, ...]:
@@ -185,6 +194,7 @@ def _messages(fields: Fields) -> list[dict[str, str]]:
     for i, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise BadRequest(f"messages[{i}]", "an object with role and content is needed")
+        MESSAGE.check(Fields(message, f"messages[{i}]."))
         content = message.get("content")
         if isinstance(content, list):
             texts = [p.get("text") if isinstance(p, dict) else None for p in content]

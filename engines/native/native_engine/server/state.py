@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from native_engine.config import EngineConfig
 from native_engine.scheduler import Scheduler
+from native_engine.server.body import MAX_BODY_BYTES
 from native_engine.tokenizer import Tokenizer
 
 
@@ -24,6 +25,7 @@ class LaunchFacts:
     max_total_tokens: int
     max_running_requests: int
     max_queued_requests: int
+    max_body_bytes: int = MAX_BODY_BYTES
 
 
 @dataclass
