@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from engines.certificate import CERTIFICATE, Status, check_files, read_certificate
 from engines.errors import EngineError
-from engines.final_folder import check_files, read_certificate, read_lock, rebuild_final
+from engines.final_folder import LOCK, read_lock, rebuild_final
 from engines.patch_policy import PatchPolicy
 from engines.registry import engine_driver
 from engines.tree_store import Tree, TreeStore
@@ -52,7 +54,7 @@ def final_folder(setting: Setting) -> Path:
         *(checkout_root() / "settings" / name / "final" for name in names),
     )
     for place in places:
-        if (place / "engine.lock").exists():
+        if (place / LOCK).exists():
             return place
     raise EngineError(
         f"{setting.name} has no final engine: "
@@ -72,6 +74,7 @@ def resolve_arm(
     *,
     hardware_name: str | None = None,
     allow_other_hardware: bool = False,
+    allow_revoked: bool = False,
     store: TreeStore | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> ResolvedTree:
@@ -81,11 +84,12 @@ def resolve_arm(
         hardware_name: what it is about to run on (settings.hardware's names); default: the
             setting's own.
         allow_other_hardware: run a final on other hardware than its certificate's.
+        allow_revoked: run a final whose certificate did not hold when it was run again.
         say: told once which source was taken.
 
     Raises:
-        EngineError: no final; a revoked certificate; other hardware than certified; a hash that
-            differs from the lock (names the field).
+        EngineError: no final; a certificate that is revoked or was changed; other hardware than
+            certified; a hash that differs from the lock (names the field).
     """
     store = store or store_for(setting)
     if arm in ("ar", "stock"):
@@ -93,27 +97,42 @@ def resolve_arm(
         origin = f"{setting.engine.name} stock of this checkout"
     elif arm == "final":
         folder = final_folder(setting)
-        check_certificate(folder, hardware_name or setting.hardware.gpu, allow_other_hardware)
+        certificate = read_certificate(folder)
+        check_status(folder, certificate, allow_revoked)
+        check_hardware(
+            folder, certificate, hardware_name or setting.hardware.gpu, allow_other_hardware
+        )
         tree = rebuild_final(folder, store)
-        check_files(folder, read_certificate(folder))
+        check_files(folder, certificate)
         origin = f"final engine of {folder} on stock {read_lock(folder).stock_tree[:12]}"
+        if certificate["status"] != Status.CERTIFIED.value:
+            origin += f", {certificate['status']}"
     else:
         raise EngineError(f"arm {arm!r} has no tree of its own", "Use one of: ar, stock, final")
     say(origin)
     return ResolvedTree(store.checkout(tree.commit), tree.tree_hash, tree.commit, origin)
 
 
-def check_certificate(folder: Path, hardware_name: str, allow_other_hardware: bool) -> None:
-    """Refuses a final whose certificate is revoked, replayed, or for other hardware."""
-    certificate = read_certificate(folder)
-    status, certified_on = certificate["status"], certificate["hardware"]
-    if status != "certified":
+def check_status(folder: Path, certificate: Mapping[str, Any], allow_revoked: bool) -> None:
+    """Raises EngineError for a certificate that is revoked (unless allowed) or replayed."""
+    status = certificate["status"]
+    if status == Status.CERTIFIED.value or (status == Status.REVOKED.value and allow_revoked):
+        return
+    revoked = certificate.get("revoked")
+    why = f" ({revoked.get('reason')})" if isinstance(revoked, dict) else ""
+    remedy = "Serve stock, or search again"
+    if status == Status.REVOKED.value:
+        remedy = "Serve stock, search again, or pass --revoked to run it all the same"
+    raise EngineError(f"{folder / CERTIFICATE}: status is {status}, not certified{why}", remedy)
+
+
+def check_hardware(
+    folder: Path, certificate: Mapping[str, Any], hardware_name: str, allow_other: bool
+) -> None:
+    """Raises EngineError where the certificate is for other hardware than this."""
+    certified_on = certificate["hardware"]
+    if certified_on != hardware_name and not allow_other:
         raise EngineError(
-            f"{folder / 'certificate.json'}: status is {status}, not certified",
-            "Serve stock, or search again",
-        )
-    if certified_on != hardware_name and not allow_other_hardware:
-        raise EngineError(
-            f"{folder / 'certificate.json'}: hardware is {certified_on}, this is {hardware_name}",
+            f"{folder / CERTIFICATE}: hardware is {certified_on}, this is {hardware_name}",
             "Pass --other-hardware to run it uncertified",
         )

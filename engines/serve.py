@@ -62,6 +62,7 @@ def start(
     port: int,
     host: str = "127.0.0.1",
     other_hardware: bool = False,
+    revoked: bool = False,
 ) -> EngineProcess:
     """Resolve, provide the weights, launch on a fixed port; says on stdout which tree it took."""
     hardware_name = present_hardware(device)
@@ -71,7 +72,11 @@ def start(
             "Pass --other-hardware to run it all the same",
         )
     tree = resolve_arm(
-        setting, arm, hardware_name=hardware_name, allow_other_hardware=other_hardware
+        setting,
+        arm,
+        hardware_name=hardware_name,
+        allow_other_hardware=other_hardware,
+        allow_revoked=revoked,
     )
     print(f"{arm}: {tree.origin}, tree {tree.tree_hash}", flush=True)
     model_dir = ensure_target(setting)
@@ -116,6 +121,7 @@ def run(options: argparse.Namespace) -> None:
         options.port,
         options.host,
         options.other_hardware,
+        options.revoked,
     ) as engine:
         print(f"serving {setting.target.name} at {engine.url} (pid {engine.pid})")
         print(f"log: {engine.log}\ntry: {example_request(engine.url, setting.target.name)}")
@@ -131,8 +137,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("arm", choices=("final", "stock", "ar"))
     parser.add_argument("device", help="cpu or a GPU index")
     parser.add_argument("port", nargs="?", type=port_number, default=30000)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--other-hardware", action="store_true")
+    parser.add_argument("--host", default="127.0.0.1", help="default: this machine only")
+    parser.add_argument(
+        "--other-hardware",
+        action="store_true",
+        help="serve on other hardware than the setting or the certificate names",
+    )
+    parser.add_argument(
+        "--revoked",
+        action="store_true",
+        help="serve a final whose certificate was revoked by specfarm certify",
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _on_signal)
     try:

@@ -13,17 +13,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
+from engines.engine_cpus import engine_cpus
 from engines.launcher import launch
+from engines.process_registry import ProcessRegistry
 from engines.resolve import resolve_arm
 from engines.serve import present_hardware
 from farm.bench.errors import MeasurementError
-from farm.bench.machine import machine_facts
 from farm.bench.modes import measure
 from farm.bench.plan import MeasurementPlan
 from farm.bench.recording import Recording
 from farm.bench.result_file import BenchResult, check_writable, write_result
 from farm.bench.steps import accept_length, decode_steps
 from farm.bench.warm import warm
+from farm.machine import machine_facts, moment
 from farm.search.prompts import as_requests
 from farm.timing_lock import timing_lock
 from settings.errors import SpecfarmError
@@ -64,6 +66,8 @@ def bench(setting_name: str, label: str, device: str, out: Path | None = None) -
             f"{setting.name} is a setting for {setting.hardware.gpu}, {device} is {hardware_name}",
             "Bench it on the hardware it names.",
         )
+    for leftover in ProcessRegistry().reap_leftovers():
+        _say(f"ended {leftover.arm} (pid {leftover.pid}) of a killed run")
     model_dir = ensure_target(setting, _say)
     requests = as_requests(setting, search_prompts(setting, model_dir))
     tree = resolve_arm(setting, arm, hardware_name=hardware_name)
@@ -73,15 +77,18 @@ def bench(setting_name: str, label: str, device: str, out: Path | None = None) -
         repeats=setting.measurement.repeats,
         pause_idle=False,
     )
-    with timing_lock(f"bench {label}", on_wait=_waiting):
+    with timing_lock(f"bench {label}"):
         env = {"CUDA_VISIBLE_DEVICES": "" if device == "cpu" else device}
-        with launch(setting, arm, tree.path, tree.tree_hash, model_dir, env_extra=env) as engine:
+        cpus = engine_cpus(setting.hardware.threads)
+        with launch(
+            setting, arm, tree.path, tree.tree_hash, model_dir, cpus=cpus, env_extra=env
+        ) as engine:
             warmed = warm(
                 engine, requests[:_WARM_REQUESTS], max_rounds=setting.measurement.warm_rounds_max
             )
             _say(f"warm-up: {warmed.rounds} rounds, {warmed.note}")
             recording = measure({arm: engine}, requests, plan)
-        facts = machine_facts()
+        facts = machine_facts() | moment()
     result = BenchResult(
         label=label,
         setting=setting.name,
@@ -127,10 +134,6 @@ def describe(result: BenchResult) -> str:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _waiting(holder: str, seconds: float) -> None:
-    _say(f"waiting for the timing lock ({holder}), {seconds:.0f} s")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

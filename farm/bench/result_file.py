@@ -18,7 +18,7 @@ SCHEMA = "specfarm-bench-1"
 
 @dataclass(frozen=True)
 class BenchResult:
-    """`device`: cpu or a GPU index. `machine`: what `farm.bench.machine` saw. `warm`: the warm-up.
+    """`device`: cpu or a GPU index. `machine`: what `farm.machine` saw. `warm`: the warm-up.
     `summary`: decode tokens/s (median over prompts), TTFT, accept length; for readers only."""
 
     label: str

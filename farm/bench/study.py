@@ -17,10 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from engines.answers import GenerationRequest
+from engines.engine_cpus import engine_cpus
 from engines.launcher import launch
 from engines.resolve import import_stock, store_for
 from farm.bench.errors import MeasurementError
-from farm.bench.machine import machine_facts
 from farm.bench.modes import measure
 from farm.bench.plan import MeasurementPlan
 from farm.bench.planted import plant_slowdown
@@ -29,6 +29,7 @@ from farm.bench.recording import Recording, recording_from_json
 from farm.bench.result_file import write_json
 from farm.bench.study_table import StudyRow, render, rows_of
 from farm.bench.warm import warm
+from farm.machine import machine_facts, moment
 from farm.search.prompts import as_requests
 from farm.timing_lock import timing_lock
 from settings.errors import SpecfarmError
@@ -74,6 +75,7 @@ def record(
                             store.checkout(tree.commit),
                             tree.tree_hash,
                             model_dir,
+                            cpus=engine_cpus(setting.hardware.threads),
                         )
                     )
                     for label, tree in (("stock", stock), ("slowed", slowed))
@@ -134,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", type=Path, help="evaluate the recordings of an earlier run")
     options = parser.parse_args(arguments)
     try:
-        before = machine_facts()
+        before = machine_facts() | moment()
         if options.again:
             found = _load(options.again)
         else:

@@ -1,4 +1,4 @@
-"""Put a whole folder in another's place so that a reader sees the old one or the new one.
+"""Put a folder or a file in another's place: a reader sees the old one or the new one, whole.
 
 Linux exchanges two names in one step (`renameat2` with RENAME_EXCHANGE). Where the file system
 cannot, the old folder is moved aside first and moved back by the next call if the process died in
@@ -45,11 +45,7 @@ def _clear(target: Path) -> None:
 
 def _sync(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_one(path)
 
 
 @contextmanager
@@ -77,3 +73,29 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         target.rename(_aside(target))
         fresh.rename(target)
         shutil.rmtree(_aside(target))
+
+
+def replaced_file(target: Path, content: bytes) -> None:
+    """Writes a file so that a reader sees the old one or the new one, and a crash leaves one.
+
+    The new file grows beside the target's folder, not in it: a folder whose every file is listed
+    somewhere never holds a stray one. One writer at a time.
+    """
+    folder = target.parent
+    for leftover in folder.parent.glob(f".{folder.name}-{target.name}-*"):
+        leftover.unlink()
+    fresh = folder.with_name(f".{folder.name}-{target.name}-{os.getpid()}")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(target)
+    _sync_one(folder)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

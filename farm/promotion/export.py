@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from pathlib import Path
 from typing import Protocol
 
+from engines.certificate import CERTIFICATE, Status, certificate_bytes, check_folder
+from engines.final_folder import BUNDLE, LOCK, RESULT, EngineLock
 from farm.promotion.atomic import replaced_folder
-from farm.promotion.certificate import (
-    CERTIFICATE,
-    Evidence,
-    Status,
-    certificate,
-    check_folder,
-)
+from farm.promotion.certificate import Evidence, certificate
 from farm.promotion.errors import PromotionError
-from farm.promotion.lock import LOCK, EngineLock
 from farm.report.markdown import render_markdown
 from farm.results import CampaignReport, CandidateResult
 from farm.verdicts import Verdict
 from settings.prompts import seed_commitment
-
-BUNDLE, RESULT = "stock.bundle", "RESULT.md"
 
 
 class TreeStore(Protocol):
@@ -75,7 +67,7 @@ def export_final(
         },
     }
     data = certificate(report, candidate, evidence, lock, files)
-    files[CERTIFICATE] = (json.dumps(data, indent=1) + "\n").encode()
+    files[CERTIFICATE] = certificate_bytes(data)
     with replaced_folder(out_dir) as fresh:
         for name, content in files.items():
             path = fresh / name

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from settings.paths import checkout_root
 
-_FOLDERS = ("farm", "verifier")
+_FOLDERS = ("farm", "verifier", "engines/sandbox")
 _MODULES = ("settings", "engines")
 _SKIPPED = {"__pycache__"}
 
 
 def harness_files(root: Path) -> list[Path]:
-    """Everything below farm/ and verifier/, and the modules of settings/ and engines/, sorted."""
+    """Everything below farm/, verifier/ and engines/sandbox/, and the modules of settings/ and
+    engines/, sorted."""
     files = [p for folder in _FOLDERS for p in (root / folder).rglob("*") if p.is_file()]
     files += [p for folder in _MODULES for p in (root / folder).glob("*.py")]
     kept = [p for p in files if not _SKIPPED & set(p.parts) and p.suffix != ".pyc"]

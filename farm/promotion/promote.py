@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.certificate import Status, check_folder
+from engines.final_folder import LOCK, EngineLock, read_lock
 from farm.promotion.atomic import recover, replaced_folder
-from farm.promotion.certificate import Status, check_folder
 from farm.promotion.errors import PromotionError
-from farm.promotion.lock import LOCK, EngineLock, read_lock
 from settings.paths import checkout_root, work_dir
 
 
@@ -32,7 +32,8 @@ def load_final(folder: Path, setting: str) -> FinalEngine:
     """Reads and checks a final folder of `setting`.
 
     Raises:
-        PromotionError: incomplete, changed since it was written, or of another setting.
+        EngineError: incomplete, or changed since it was written.
+        PromotionError: of another setting, or lock and certificate disagree.
     """
     recover(folder)
     lock = read_lock(folder)
@@ -57,7 +58,8 @@ def promote(setting: str, checkout: Path | None = None, source: Path | None = No
         the folder in the checkout; the one before it stays until the copy is complete.
 
     Raises:
-        PromotionError: the source is damaged or not certified, or the checkout lacks the setting.
+        EngineError: the source is damaged.
+        PromotionError: it is not certified, or the checkout lacks the setting.
     """
     home = (checkout or checkout_root()) / "settings" / setting
     if not (home / "setting.toml").is_file():

@@ -30,13 +30,14 @@ from .conftest import Launch
 from .fakes.final_writer import write_final
 
 Edit = Callable[[Path], object]
+TABLE = b"".join(b"%d\t%d\n" % (n, n * n) for n in range(256))
 
 
 @pytest.fixture
 def promoted(fake_setting: Setting, store: TreeStore, data_folder: Path) -> tuple[Path, Tree]:
     stock = import_stock(fake_setting, store)
     one = store.commit_knobs(stock.commit, {"draft.k": 8}, "Longer block\n\nwith a body")
-    final = store.commit_files(one.commit, {"table.bin": bytes(range(256))}, "Add a table")
+    final = store.commit_files(one.commit, {"table.tsv": TABLE}, "Add a table")
     folder = data_folder / "work" / "final" / "fake"
     write_final(folder, store, stock, final, status="certified", hardware="cpu")
     return folder, final
@@ -65,7 +66,7 @@ def test_final_is_rebuilt_in_an_empty_store(
     tree = resolve_arm(fake_setting, "final")
     assert (tree.tree_hash, tree.commit) == (final.tree_hash, final.commit)
     assert str(folder) in tree.origin
-    assert (tree.path / "table.bin").read_bytes() == bytes(range(256))
+    assert (tree.path / "table.tsv").read_bytes() == TABLE
 
 
 def edit_lock(field: str, value: str) -> Edit:

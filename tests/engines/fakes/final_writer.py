@@ -12,7 +12,9 @@ def write_final(folder: Path, store: TreeStore, stock: Tree, final: Tree, **fact
     for number, patch in enumerate(store.patch_series(stock.commit, final.commit), 1):
         (folder / "patches" / f"{number:04}-x.patch").write_text(patch)
     (folder / "engine.lock").write_text(
+        'setting = "fake"\nengine = "fake"\n'
         f'stock_tree = "{stock.tree_hash}"\nstock_commit = "{stock.commit}"\n'
         f'final_tree = "{final.tree_hash}"\nfinal_commit = "{final.commit}"\n'
+        'harness = "0"\ncreated = "2026-01-01T00:00:00Z"\nschema_version = 1\n'
     )
     (folder / "certificate.json").write_text(json.dumps(facts))

@@ -6,15 +6,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engines.answers import GenerationRequest
+from farm.campaign.heldout_draws import Draw, Drawn
 from farm.promotion.certificate import Evidence
 from farm.promotion.export import export_final
 from farm.results import CampaignReport, CandidateResult
 from settings.prompts import seed_commitment
+from settings.weight_hashes import WeightHashes
 from tests.farm.report.samples import PATCH, sample_report
 
 SETTING = sample_report().setting
 STOCK_COMMIT = "5" * 40
 SEED = "9f" * 16
+HELDOUT = (
+    Drawn(
+        Draw("confirm:c08:0"),
+        (GenerationRequest("gsm8k/1", (1, 2, 3), 160), GenerationRequest("code/7", (4, 5), 160)),
+    ),
+    Drawn(Draw("exact:c08", 1), (GenerationRequest("gsm8k/4", (6,), 160),)),
+)
+WEIGHTS = WeightHashes("pypi:" + "7" * 64, {"model.safetensors": "8" * 64})
 
 
 class MemoryStore:
@@ -41,12 +52,14 @@ def evidence(**changes: Any) -> Evidence:
         harness="ab" * 32,
         seed=SEED,
         seed_commitment=seed_commitment(SEED),
-        heldout={"gsm8k-1": (1, 2, 3), "code-7": (4, 5)},
+        heldout=HELDOUT,
         verification={"final": {"tokens": 3071}, "stock": {"tokens": 3100}},
         thresholds={"near_tie_ulps": 2.0, "delta": 0.01},
         machine={"cpu": "Example CPU"},
         versions={"torch": "2.13.0"},
         max_new_tokens=160,
+        weights=WEIGHTS,
+        sandbox="rlimits: CPU time",
     )
     return replace(given, **changes)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from farm.promotion import atomic
-from farm.promotion.atomic import recover, replaced_folder
+from farm.promotion.atomic import recover, replaced_file, replaced_folder
 
 
 def write(target: Path, text: str) -> None:
@@ -65,3 +65,14 @@ def test_a_reader_does_not_disturb_a_writer(tmp_path: Path) -> None:
         recover(target)
         (fresh / "file").write_text("x")
     assert (target / "file").read_text() == "x"
+
+
+def test_a_file_is_replaced_whole_and_nothing_is_left(tmp_path: Path) -> None:
+    target = tmp_path / "final" / "certificate.json"
+    target.parent.mkdir()
+    (tmp_path / ".final-certificate.json-1").write_text("left by a killed run")
+    for content in (b"one", b"two"):
+        replaced_file(target, content)
+        assert target.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["final"]
+    assert [p.name for p in target.parent.iterdir()] == ["certificate.json"]

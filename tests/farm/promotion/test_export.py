@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from farm.promotion.certificate import Status, check_folder
+from engines.certificate import Status, check_folder
 from farm.promotion.errors import PromotionError
 from farm.promotion.export import export_final
 from farm.verdicts import Decision, Verdict
@@ -18,6 +18,7 @@ from tests.farm.promotion.finals import (
     SEED,
     SETTING,
     STOCK_COMMIT,
+    WEIGHTS,
     MemoryStore,
     evidence,
     winner,
@@ -59,7 +60,16 @@ def test_the_certificate_holds_the_evidence(tmp_path: Path) -> None:
     assert data["speed"]["aa_floor"] == 1.021
     assert data["lossless"]["summary"]["tokens_checked"] == 3071
     assert data["lossless"]["thresholds"] == {"near_tie_ulps": 2.0, "delta": 0.01}
-    assert data["heldout"]["prompt_ids"] == {"gsm8k-1": [1, 2, 3], "code-7": [4, 5]}
+    assert data["heldout"]["draws"] == [
+        {
+            "purpose": "confirm:c08:0",
+            "take": None,
+            "prompts": [["gsm8k/1", [1, 2, 3]], ["code/7", [4, 5]]],
+        },
+        {"purpose": "exact:c08", "take": 1, "prompts": [["gsm8k/4", [6]]]},
+    ]
+    assert data["weights"] == {"pin": WEIGHTS.pin, "files": dict(WEIGHTS.files)}
+    assert data["schema_version"] == 2 and data["candidate"] == "c08"
     assert data["heldout"]["seed"] == SEED
     assert data["heldout"]["seed_commitment"] == (
         hashlib.sha256(f"specfarm-heldout:{SEED}".encode()).hexdigest()
@@ -110,7 +120,7 @@ def test_what_is_not_proven_is_not_exported(change: str, message: str) -> None:
 
 def test_incomplete_evidence_is_refused() -> None:
     assert "commitment" in refused("", seed="another")
-    assert "held-out prompts" in refused("", heldout={})
+    assert "held-out prompts" in refused("", heldout=())
     assert "revoked" in refused("", status=Status.REVOKED)
 
 

@@ -5,18 +5,21 @@ import pytest
 from farm.promotion.harness import harness_files, harness_hash
 from settings.paths import checkout_root
 
+JUDGING = [
+    *("farm/a.py", "farm/deep/b.txt", "verifier/c.py", "settings/d.py", "engines/e.py"),
+    "engines/sandbox/deep/f.py",
+]
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for name in ("farm/a.py", "farm/deep/b.txt", "verifier/c.py", "settings/d.py", "engines/e.py"):
+    for name in JUDGING:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "name", ["farm/a.py", "farm/deep/b.txt", "verifier/c.py", "settings/d.py", "engines/e.py"]
-)
+@pytest.mark.parametrize("name", JUDGING)
 def test_a_change_of_any_judging_file_changes_the_hash(root: Path, name: str) -> None:
     before = harness_hash(root)
     (root / name).write_text("changed")

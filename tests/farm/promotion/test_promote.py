@@ -1,12 +1,17 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from farm.promotion.certificate import Status
+from engines.certificate import Status, certificate_bytes, sealed
+from engines.errors import EngineError
 from farm.promotion.errors import PromotionError
 from farm.promotion.promote import final_dir, load_final, promote
 from tests.farm.promotion.finals import SETTING, write_final
+
+Damage = Callable[[Path], object]
 
 
 @pytest.fixture
@@ -16,6 +21,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home.mkdir(parents=True)
     (home / "setting.toml").touch()
     return tmp_path / "checkout"
+
+
+def resealed(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes the certificate and seals it again, as a forger would."""
+    path = folder / "certificate.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_bytes(certificate_bytes(sealed(data)))
 
 
 def test_the_searchs_winner_is_copied_and_replaces_the_old_one(checkout: Path) -> None:
@@ -32,11 +45,16 @@ def test_the_searchs_winner_is_copied_and_replaces_the_old_one(checkout: Path) -
 @pytest.mark.parametrize("status", [Status.REPLAYED, "revoked"])
 def test_only_a_certified_engine_is_promoted(checkout: Path, status: str) -> None:
     folder = write_final(final_dir(SETTING))
-    path = folder / "certificate.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "status": str(status)}))
+    resealed(folder, lambda data: data.update(status=str(status)))
     with pytest.raises(PromotionError, match=f"is {status}, not certified"):
         promote(SETTING, checkout)
     assert not (checkout / "settings" / SETTING / "final").exists()
+
+
+def test_a_certification_travels_with_its_engine(checkout: Path) -> None:
+    folder = write_final(final_dir(SETTING))
+    (folder / "certification.json").write_text("{}")
+    assert (promote(SETTING, checkout) / "certification.json").read_text() == "{}"
 
 
 def edit_patch(folder: Path) -> None:
@@ -52,11 +70,18 @@ def add_patch(folder: Path) -> None:
     (folder / "patches" / "0003-more.patch").write_text("x")
 
 
-def other_seed(folder: Path) -> None:
+def edit_certificate(folder: Path) -> None:
     path = folder / "certificate.json"
-    data = json.loads(path.read_text())
-    data["heldout"]["seed"] = "guess"
-    path.write_text(json.dumps(data))
+    path.write_text(path.read_text().replace('"max_new_tokens": 160', '"max_new_tokens": 161'))
+
+
+def indent_certificate(folder: Path) -> None:
+    path = folder / "certificate.json"
+    path.write_text(path.read_text().replace("\n ", "\n  ", 1))
+
+
+def other_seed(folder: Path) -> None:
+    resealed(folder, lambda data: data["heldout"].update(seed="guess"))
 
 
 def lost_lock(folder: Path) -> None:
@@ -70,23 +95,24 @@ def torn_lock(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (edit_patch, "differs from its certificate"),
+        (edit_patch, "sha256 differs from certificate.json's"),
         (drop_bundle, "stock.bundle is missing"),
         (add_patch, "0003-more.patch is not in the certificate"),
+        (edit_certificate, "certificate_sha256 does not match its content"),
+        (indent_certificate, "was rewritten since it was sealed"),
         (other_seed, "does not match its commitment"),
         (lost_lock, "holds no engine.lock"),
         (torn_lock, "engine is missing"),
     ],
 )
 def test_a_damaged_folder_is_refused_and_the_old_final_stays(
-    checkout: Path, damage: object, message: str
+    checkout: Path, damage: Damage, message: str
 ) -> None:
     folder = write_final(final_dir(SETTING))
     target = promote(SETTING, checkout)
     before = (target / "certificate.json").read_bytes()
-    assert callable(damage)
     damage(folder)
-    with pytest.raises(PromotionError, match=message):
+    with pytest.raises(EngineError, match=message):
         promote(SETTING, checkout)
     assert (target / "certificate.json").read_bytes() == before
 

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,16 +21,18 @@ _INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8", "sve"
 _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 
 
-def _cpuinfo(field: str) -> str:
+def _cpuinfo_all(field: str) -> list[str]:
+    """The field of every CPU in /proc/cpuinfo; empty where there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return ""
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() == field:
-            return value.strip()
-    return ""
+        return []
+    pairs = (line.partition(":") for line in lines)
+    return [value.strip() for key, _, value in pairs if key.strip() == field]
+
+
+def _cpuinfo(field: str) -> str:
+    return next(iter(_cpuinfo_all(field)), "")
 
 
 def _read(path: Path) -> str | None:
@@ -39,10 +42,10 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _gpus() -> list[str]:
+def _query_gpus(fields: str) -> list[str]:
     if shutil.which("nvidia-smi") is None:
         return []
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -79,8 +82,28 @@ def machine_facts() -> dict[str, Any]:
         "clock_max_mhz": int(highest) // 1000 if highest and highest.isdigit() else None,
         "governor": _read(_FREQUENCY / "scaling_governor"),
         "system": f"{platform.system()} {platform.machine()}",
-        "gpus": "; ".join(_gpus()) or None,
+        "gpus": "; ".join(_query_gpus("name,driver_version,memory.total")) or None,
         **versions(),
+    }
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def moment() -> dict[str, Any]:
+    """What does change: UTC time and load averages, to be kept beside a timing."""
+    return {
+        "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "load_average": [round(x, 2) for x in os.getloadavg()],
+    }
+
+
+def clocks() -> dict[str, Any]:
+    """Clocks as they are now: the mean of the CPUs in MHz; for each GPU its SM and memory clock and
+    power limit as NVML states them. What cannot be read is absent; `utc` says when."""
+    cpus = [float(mhz) for mhz in _cpuinfo_all("cpu MHz")]
+    facts = {
+        "utc": moment()["utc"],
+        "cpu_mhz": round(sum(cpus) / len(cpus)) if cpus else None,
+        "gpus": "; ".join(_query_gpus("clocks.sm,clocks.max.sm,clocks.mem,power.limit")) or None,
     }
     return {key: value for key, value in facts.items() if value is not None}
 
