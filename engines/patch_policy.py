@@ -9,20 +9,22 @@ from __future__ import annotations
 import posixpath
 import re
 import tomllib
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from engines.errors import TreeRefused
+from engines.file_kinds import opaque_kind
+from engines.forbidden_switches import find_switch, forbidden_entry
 
 MIB = 1024 * 1024
-_RESERVED = frozenset({".git", ".gitmodules", ".gitattributes"})
+_RESERVED = frozenset({".git", ".gitmodules", ".gitattributes", ".gitconfig", "git~1"})
+# Python runs these before the engine's own first line.
+_START_UP_HOOKS = frozenset({"sitecustomize.py", "usercustomize.py"})
 _MODES = frozenset({"100644", "100755", "120000"})
-_SIMULATED = re.compile(r"SGLANG_SIMULATE_ACC\w*")
-_THRESHOLD = re.compile(
-    r"(?P<name>[\w-]*accept[-_]threshold[\w-]*)[\"'\]\s=:,(]+(?P<value>\d*\.?\d+(?:[eE][-+]?\d+)?)"
-)
 _HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _PATH_LINE = re.compile(r"^(?:--- |\+\+\+ |rename from |rename to |copy from |copy to )(.+)$")
+_BINARY_SIZE = re.compile(r"^(?:literal|delta) (\d{1,18})$")
 
 
 @dataclass(frozen=True)
@@ -43,21 +45,25 @@ class PatchPolicy:
     setting_owned_keys: frozenset[str] = field(default_factory=frozenset)
     max_file_bytes: int = 8 * MIB
     max_change_bytes: int = 32 * MIB
+    max_files: int = 200
 
     def check_path(self, path: str, where: str = "") -> None:
         """Raises TreeRefused unless `path` is a plain relative path inside the tree."""
         parts = path.split("/")
+        names = {part.lower() for part in parts}
         problem = ""
         if path.startswith("/"):
             problem = "is absolute"
         elif ".." in parts:
             problem = "leaves the tree"
-        elif any(part.lower() in _RESERVED for part in parts):
+        elif names & _RESERVED:
             problem = "is git's own"
         elif any(part in ("", ".") for part in parts):
             problem = "is not a plain path"
         elif not path.isprintable() or "\\" in path or '"' in path:
             problem = "holds a character that is not allowed"
+        elif names & _START_UP_HOOKS:
+            problem = "is a start-up hook of Python"
         if problem:
             raise TreeRefused(
                 f"path {path!r}{where} {problem}", "Change only plain paths inside the engine tree"
@@ -72,6 +78,10 @@ class PatchPolicy:
                 for word in line[len("diff --git ") :].split(" "):
                     if word.startswith(("a/", "b/")) and ".." in word.split("/"):
                         self.check_path(word[2:], where)
+            # What a compressed hunk unfolds to, before git writes it to disk.
+            packed = _BINARY_SIZE.match(line)
+            if packed:
+                self.check_size(f"a binary hunk{where}", int(packed[1]))
             match = _PATH_LINE.match(line)
             if match is None:
                 continue
@@ -88,6 +98,29 @@ class PatchPolicy:
                 f"{what} is {size} bytes, more than {self.max_change_bytes}", "Make it smaller"
             )
 
+    def check_count(self, files: int) -> None:
+        """Refuses a change of more than `max_files` files, removed ones included."""
+        if files > self.max_files:
+            raise TreeRefused(
+                f"the change touches {files} files, more than {self.max_files}",
+                "Change only what the mechanism needs",
+            )
+
+    def check_names(self, paths: Iterable[str]) -> None:
+        """Refuses two paths of a tree that some file system takes for one (letter case, Unicode
+        form): which of the files an engine runs would depend on the machine."""
+        seen: dict[str, str] = {}
+        for path in paths:
+            parts = path.split("/")
+            for depth in range(1, len(parts) + 1):
+                name = "/".join(parts[:depth])
+                folded = unicodedata.normalize("NFC", name).casefold()
+                if seen.setdefault(folded, name) != name:
+                    raise TreeRefused(
+                        f"paths {seen[folded]!r} and {name!r} differ only in letter case",
+                        "Name one of them otherwise",
+                    )
+
     def check_changes(self, changes: Iterable[Change]) -> None:
         """Refuses the result of a commit; names path and line."""
         total = 0
@@ -102,7 +135,8 @@ class PatchPolicy:
                 )
             total += len(change.content)
             self.check_size("the change", total)
-            _check_switches(change)
+            if change.before is not None and change.before != change.content:
+                _check_content(change.path, change.content, change.before)
             if change.path == "engine.toml":
                 self.check_engine_toml(change.content)
 
@@ -119,25 +153,46 @@ class PatchPolicy:
             self.check_path(inner, f" (target of link {change.path})")
 
     def check_engine_toml(self, content: bytes) -> None:
-        """Refuses an engine.toml that is not TOML or holds a key that setting.toml owns."""
+        """Refuses an engine.toml that is not TOML, holds a key that setting.toml owns, or sets a
+        forbidden switch, in whatever table and spelling; names the line where the key stands."""
         try:
-            document = tomllib.loads(content.decode("utf-8"))
-        except ValueError as error:
+            text = content.decode("utf-8")
+            document = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
             raise TreeRefused(f"engine.toml is not TOML: {error}") from None
-        for dotted in _keys(document):
-            if dotted.rsplit(".", 1)[-1] in self.setting_owned_keys:
+        owned = {_plain(key) for key in self.setting_owned_keys}
+        for dotted, value in _entries(document):
+            key = dotted.rsplit(".", 1)[-1]
+            if _plain(key) in owned:
                 raise TreeRefused(
-                    f"engine.toml: {dotted} belongs to setting.toml",
+                    f"engine.toml{_line_of(text, key)}: {dotted} belongs to setting.toml",
                     "engine.toml holds performance knobs only",
+                )
+            if remedy := forbidden_entry(dotted, value):
+                raise TreeRefused(
+                    f"engine.toml{_line_of(text, key)} sets {dotted} = {value!r:.40}", remedy
                 )
 
 
-def _keys(table: Mapping[str, object], prefix: str = "") -> Iterator[str]:
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _keys(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key
+def _plain(key: str) -> str:
+    return key.lower().replace("-", "_")
+
+
+def _entries(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """(dotted name, value) of every key at any depth, tables and lists of tables included."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield f"{prefix}{key}", inner
+            yield from _entries(inner, f"{prefix}{key}.")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _entries(item, prefix)
+
+
+def _line_of(text: str, key: str) -> str:
+    lines = text.splitlines()
+    found = next((n for n, line in enumerate(lines, 1) if key in line.split("#")[0]), None)
+    return "" if found is None else f" line {found}"
 
 
 def _header_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -157,22 +212,14 @@ def _header_lines(text: str) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def _check_switches(change: Change) -> None:
-    if change.before is None:
-        return
-    known = set(change.before.decode("utf-8", "replace").splitlines())
-    for number, line in enumerate((change.content or b"").decode("utf-8", "replace").splitlines()):
-        if line in known:
-            continue
-        simulated = _SIMULATED.search(line)
-        if simulated:
-            raise TreeRefused(
-                f"{change.path} line {number + 1} sets {simulated[0]}",
-                "Simulated acceptance commits tokens that the target would not choose",
-            )
-        for match in _THRESHOLD.finditer(line):
-            if float(match["value"]) < 1.0:
-                raise TreeRefused(
-                    f"{change.path} line {number + 1} sets {match['name']} = {match['value']}",
-                    "An accept threshold below 1 is lossy",
-                )
+def _check_content(path: str, content: bytes, before: bytes) -> None:
+    kind = opaque_kind(path, content)
+    if kind is not None:
+        raise TreeRefused(
+            f"{path} is {kind}, which no reader of the change can see into",
+            "Ship source or text tables (weights as .safetensors)",
+        )
+    known = frozenset(before.decode("utf-8", "replace").splitlines())
+    switch = find_switch(content.decode("utf-8", "replace"), known)
+    if switch is not None:
+        raise TreeRefused(f"{path} line {switch.line} sets {switch.sets}", switch.remedy)

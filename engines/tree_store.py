@@ -136,6 +136,30 @@ class TreeStore:
         full = self._repo.commit_id(commit)
         return Tree(self._repo.tree_id(full), full)
 
+    def candidate(self, base: str, commit: str) -> Tree:
+        """A commit made elsewhere, held to the policy as one change of `base`.
+
+        Raises:
+            TreeRefused: it does not descend from `base` commit by commit (its history was
+                rewritten, or something was merged in), or the policy forbids the change.
+        """
+        start, end = self._repo.commit_id(base), self._repo.commit_id(commit)
+        rows = self._repo.text("rev-list", "--topo-order", "--parents", f"{start}..{end}")
+        expected = end
+        for row in rows.splitlines():
+            found, *parents = row.split()
+            if found != expected or len(parents) != 1:
+                break
+            expected = parents[0]
+        if expected != start:
+            raise TreeRefused(
+                f"commit {end[:12]} is no straight line of commits on {start[:12]}",
+                "Commit the change on the stock commit itself, without rewriting or merging",
+            )
+        old = {entry.path: entry for entry in self._repo.entries(start)}
+        self._check(self._repo.entries(end), old)
+        return self.tree(end)
+
     def checkout(self, commit: str) -> Path:
         """A plain read-only export at `<checkouts>/<tree hash>`, verified file by file.
 
@@ -243,6 +267,10 @@ class TreeStore:
     def _check(self, entries: list[Entry], old: Mapping[str, Entry] | None) -> None:
         """Holds what differs from `old` to the policy; None: a whole tree of trusted lines."""
         changed = [e for e in entries if old is None or old.get(e.path) != e]
+        self.policy.check_names(e.path for e in entries)
+        if old is not None:
+            removed = old.keys() - {e.path for e in entries}
+            self.policy.check_count(len(changed) + len(removed))
         for entry in changed:
             if entry.mode == "160000":
                 raise TreeRefused(f"{entry.path} is a submodule", "Commit its files instead")

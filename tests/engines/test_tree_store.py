@@ -8,12 +8,16 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from engines.errors import EngineError, PatchConflict, TreeRefused
 from engines.patch_policy import PatchPolicy
 from engines.tree_store import TreeStore, verify_checkout
 
+# The one kind of binary file a change may bring in.
+BINARY = save({"draft": np.arange(64, dtype=np.float32)})
 GIT_ENV = {
     **{k: v for k, v in os.environ.items() if not k.startswith("GIT_")},
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -116,7 +120,7 @@ def test_patch_made_by_plain_git_applies(source: Path, trees: TreeStore, tmp_pat
     work = tmp_path / "work"
     before = oracle_tree(source, work)
     (work / "pkg" / "a.py").write_text("new first\n" + (source / "pkg" / "a.py").read_text())
-    (work / "pkg" / "deep" / "data.bin").write_bytes(b"\0\1\2" * 50)
+    (work / "pkg" / "deep" / "draft.safetensors").write_bytes(BINARY)
     (work / "pkg" / "added.py").write_text("no newline at end")
     (work / "run.sh").unlink()
     git(work, "add", "-A", "-f", ".")
@@ -191,7 +195,7 @@ def test_series_reproduces_the_tree_also_through_plain_git(
 ) -> None:
     stock = trees.import_stock(source, "demo")
     one = trees.commit_knobs(stock.commit, {"k": 5}, "Longer block\n\ndiff --git a/x b/x\n--- a/x")
-    two = trees.commit_files(one.commit, {"pkg/a.py": b"x\n", "bin": b"\0\1"}, "Two")
+    two = trees.commit_files(one.commit, {"pkg/a.py": b"x\n", "draft.safetensors": BINARY}, "Two")
     series = trees.patch_series(stock.commit, two.commit)
     assert len(series) == 2
     at = stock
