@@ -6,7 +6,9 @@ from typing import Any
 
 from engines.answers import Answer, GenerationRequest
 from engines.errors import BadRequest, EngineProtocolError
-from engines.json_fields import count, parse_object, table, token_ids
+from engines.json_fields import count, counts, parse_object, printable, table, token_ids
+
+CUT = "cut"
 
 
 def generate_payload(request: GenerationRequest, *, stream: bool) -> dict[str, Any]:
@@ -31,10 +33,10 @@ def raise_error_event(data: dict[str, Any]) -> None:
     if error is None:
         return
     code = error.get("code") if isinstance(error, dict) else None
-    message = error.get("message", error) if isinstance(error, dict) else error
+    message = printable(error.get("message", error) if isinstance(error, dict) else error)
     if isinstance(code, int) and 400 <= code < 500:
-        raise BadRequest(f"/generate: {message!s:.400}")
-    raise EngineProtocolError(f"/generate: the engine reported an error: {message!s:.400}")
+        raise BadRequest(f"/generate: {message}")
+    raise EngineProtocolError(f"/generate: the engine reported an error: {message}")
 
 
 def finish_type(meta: dict[str, Any], what: str) -> str | None:
@@ -46,7 +48,7 @@ def finish_type(meta: dict[str, Any], what: str) -> str | None:
     if kind == "abort":
         detail = reason if isinstance(reason, dict) else {}
         status = detail.get("status_code")
-        message = f"{what}: aborted: {detail.get('message', '')!s:.400}"
+        message = f"{what}: aborted: {printable(detail.get('message', ''))}"
         if isinstance(status, int) and 400 <= status < 500:
             raise BadRequest(message)
         raise EngineProtocolError(message)
@@ -65,7 +67,8 @@ def finished_answer(
     """The answer of a complete reply.
 
     Raises:
-        EngineProtocolError: unfinished, miscounted, or longer than was asked for.
+        EngineProtocolError: unfinished, miscounted, longer than was asked for, or to another
+            prompt than was sent.
     """
     what = f"/generate {request.id}"
     kind = finish_type(meta, what)
@@ -78,8 +81,25 @@ def finished_answer(
         raise EngineProtocolError(
             f"{what}: {len(ids)} tokens, max_new_tokens {request.max_new_tokens}"
         )
+    prompt = meta.get("prompt_tokens")
+    if prompt is not None and prompt != len(request.prompt_ids):
+        raise EngineProtocolError(
+            f"{what}: prompt_tokens {prompt!r:.40}, sent were {len(request.prompt_ids)}"
+        )
     steps = None if meta.get("spec_verify_ct") is None else count(meta, "spec_verify_ct", what)
+    counts(meta, "step_rows", what)
     return Answer(request, ids, kind, sent_s, arrivals, steps, meta)
+
+
+def cut_answer(
+    request: GenerationRequest,
+    ids: tuple[int, ...],
+    sent_s: float,
+    arrivals: tuple[tuple[float, int], ...],
+) -> Answer:
+    """The beginning of an answer the client hung up on; `cut` is no finish reason of an engine, so
+    nothing that checks whole answers lets it pass for one."""
+    return Answer(request, ids, CUT, sent_s, arrivals)
 
 
 class StreamAssembler:

@@ -6,7 +6,10 @@ from settings.errors import SpecfarmError
 
 
 class EngineError(SpecfarmError):
-    """Base: something is wrong with an engine or its tree."""
+    """Base: something is wrong with an engine or its tree. `arm` labels the arm whose request
+    failed, where several were being asked at once."""
+
+    arm: str | None = None
 
 
 class EngineCrashed(EngineError):

@@ -62,3 +62,17 @@ def finite(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise EngineProtocolError(f"{what}: not a finite number: {value!r:.120}")
     return float(value)
+
+
+def printable(value: object, limit: int = 400) -> str:
+    """An engine's words, safe to print, log and store: at most `limit` characters, no control
+    characters (a terminal would obey them), no lone surrogates (nothing can encode them)."""
+    return "".join(c if c.isprintable() else " " for c in str(value)[:limit])
+
+
+def counts(data: dict[str, Any], key: str, what: str) -> tuple[int, ...] | None:
+    """A list of counts where the engine states one, else None."""
+    if data.get(key) is None:
+        return None
+    values = rows(data, key, what)
+    return tuple(count({key: value}, key, what) for value in values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from engines.answers import Answer, GenerationRequest
@@ -11,11 +12,13 @@ from farm.bench.protocol import StreamingClient
 
 class LiveStream:
     """Starts streaming at once. `first` is set at the first event or at the end, `done` at the
-    end; `answer()` gives the answer or raises what the client raised."""
+    end; `answer()` gives the answer or raises what the client raised; `failed_s` is the monotonic
+    second at which it did, None while it has not."""
 
     def __init__(self, client: StreamingClient, request: GenerationRequest) -> None:
         self.first = threading.Event()
         self.done = threading.Event()
+        self.failed_s: float | None = None
         self._answer: Answer | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(
@@ -27,13 +30,17 @@ class LiveStream:
         try:
             self._answer = client.stream(request, on_event=self._on_event)
         except BaseException as error:
-            self._error = error
+            self._error, self.failed_s = error, time.monotonic()
         finally:
             self.first.set()
             self.done.set()
 
     def _on_event(self, *_: Any, **__: Any) -> None:
         self.first.set()
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._error
 
     @property
     def failed(self) -> bool:

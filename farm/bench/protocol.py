@@ -9,10 +9,14 @@ from engines.answers import Answer, GenerationRequest
 
 
 class StreamingClient(Protocol):
-    """Talks to one engine; arrivals are stamped on the client's monotonic clock, in seconds."""
+    """Talks to one engine; arrivals are stamped on the client's monotonic clock, in seconds. With
+    `cut` the client hangs up once that many tokens have come."""
 
     def stream(
-        self, request: GenerationRequest, on_event: Callable[..., Any] | None = None
+        self,
+        request: GenerationRequest,
+        on_event: Callable[..., Any] | None = None,
+        cut: int | None = None,
     ) -> Answer: ...
 
     def flush_cache(self) -> Any: ...

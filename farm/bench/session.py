@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from engines.answers import GenerationRequest
+from farm.bench.blame import blaming
 from farm.bench.plan import MeasurementPlan
 from farm.bench.protocol import PausableEngine, StreamingClient
 from farm.bench.recording import Recording, Run
@@ -98,12 +99,13 @@ class Session:
 
     @contextmanager
     def running(self, label: str) -> Iterator[None]:
-        """That arm runs inside."""
-        if not self.plan.pause_idle:
-            yield
-            return
-        self.engines[label].resume()
-        try:
-            yield
-        finally:
-            self.engines[label].pause()
+        """That arm runs inside; an engine error inside is its own."""
+        with blaming(label):
+            if not self.plan.pause_idle:
+                yield
+                return
+            self.engines[label].resume()
+            try:
+                yield
+            finally:
+                self.engines[label].pause()

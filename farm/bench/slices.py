@@ -13,6 +13,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from engines.answers import GenerationRequest
+from farm.bench.blame import raise_first_failure
 from farm.bench.live_stream import LiveStream
 from farm.bench.plan import MeasurementPlan
 from farm.bench.protocol import PausableEngine
@@ -49,7 +50,9 @@ def _one_prompt(session: Session, repeat: int, prompt: int, rng: random.Random) 
                 streams[label] = LiveStream(session.clients[label], request)
                 streams[label].first.wait()
             spans[label].append((PREFILL_TURN, start, now()))
+            raise_first_failure(streams, list(streams), asked=label)
         _take_turns(session, order, streams, spans, rng)
+        raise_first_failure(streams, order)
     finally:
         # Also after an error: the other arms' streams end by themselves once they run.
         if any(not stream.done.is_set() for stream in streams.values()):

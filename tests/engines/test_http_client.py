@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 
 import pytest
@@ -153,7 +154,7 @@ WRONG = EngineProtocolError
         (sse(event([1], 1, END, spec_verify_ct=-1)) + DONE, WRONG, "spec_verify_ct"),
         (sse(event([1], 1, END)) + DONE + sse(event([1], 1, END)), WRONG, r"after \[DONE\]"),
         (b"data: {nope\n\n" + DONE, WRONG, "not JSON"),
-        (b"data: " + b"[" * 100_000 + b"\n\n" + DONE, WRONG, "not JSON"),
+        (b"data: " + b"[" * 10_000 + b"\n\n" + DONE, WRONG, "not JSON"),
         (b"data: [1]\n\n" + DONE, WRONG, "not an object"),
         (sse({"error": {"message": "no", "code": 400}}) + DONE, BadRequest, "no"),
         (sse({"error": {"message": "no", "code": 500}}) + DONE, WRONG, "reported an error: no"),
@@ -223,3 +224,134 @@ def test_a_reply_that_never_ends_meets_the_deadline() -> None:
 
     with raw_server(drip) as url, EngineClient(url, 0.4) as client, pytest.raises(EngineTimeout):
         client.generate(REQUEST)
+
+
+def forever(block: bytes, pause_s: float = 0.0) -> Callable[[socket.socket], None]:
+    """Sends `block` again and again until the client has had enough."""
+
+    def reply(connection: socket.socket) -> None:
+        connection.settimeout(5)
+        with suppress(OSError):
+            while True:
+                connection.sendall(block)
+                time.sleep(pause_s)
+
+    return reply
+
+
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "block", "pause_s", "error"),
+    [
+        # Comments, empty answers, half a header, interim replies: none of them for ever.
+        (STREAM_HEAD, b": ping\n\n", 0.01, EngineTimeout),
+        (STREAM_HEAD, sse(event([], 0)), 0.01, EngineTimeout),
+        (STREAM_HEAD, b"d", 0.01, EngineTimeout),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"a", 0.01, EngineTimeout),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01, EngineTimeout),
+        # However fast they come.
+        (STREAM_HEAD, b": ping\n\n" * 1000, 0.0, EngineProtocolError),
+        (STREAM_HEAD, sse(event([], 0)) * 1000, 0.0, EngineProtocolError),
+        (STREAM_HEAD, b"data: " + b"x" * 60_000, 0.0, EngineProtocolError),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"a" * 60_000, 0.0, EngineProtocolError),
+    ],
+)
+def test_a_stream_without_end_is_bounded_in_time_and_size(
+    head: bytes, block: bytes, pause_s: float, error: type[EngineError]
+) -> None:
+    def reply(connection: socket.socket) -> None:
+        connection.sendall(head)
+        forever(block, pause_s)(connection)
+
+    timeout_s = 0.5 if error is EngineTimeout else 20.0
+    with raw_server(reply) as url, EngineClient(url, timeout_s) as client:
+        began = time.monotonic()
+        with pytest.raises(error):
+            client.stream(REQUEST)
+        assert time.monotonic() - began < 15.0
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", WRONG, "status 302"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", WRONG, "not JSON"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n\xff\xfe{\x00}\x00\xd8\x00\x00",
+            WRONG,
+            "not JSON",
+        ),
+        (http(b'{"output_ids": ' + b"[" * 5000), WRONG, "not JSON"),
+        (http(b'{"a": ' + b"9" * 6000 + b"}"), WRONG, "not JSON"),
+        (http(b'{"a": "' + b"x" * 100_000 + b'"}'), WRONG, "longer than 17024 bytes"),
+        (b"HTTP/1.1 500 Oops\r\n\r\n" + b"x" * 200_000, WRONG, "longer than 65536 bytes"),
+        (
+            b"HTTP/1.1 418 Teapot\r\nContent-Length: 9\r\n\r\n\x1b[31mred\n",
+            BadRequest,
+            r"418:  \[31mred",
+        ),
+        (http(b'{"error": {"message": "\\ud800\\u001b[2J"}}'), WRONG, r"error:   \[2J$"),
+    ],
+)
+def test_whatever_comes_back_is_a_typed_error(
+    data: bytes, error: type[EngineError], message: str
+) -> None:
+    def reply(connection: socket.socket) -> None:
+        with suppress(OSError):
+            connection.sendall(data)
+
+    with (
+        raw_server(reply) as url,
+        EngineClient(url, 5) as client,
+        pytest.raises(error, match=message) as raised,
+    ):
+        client.generate(REQUEST)
+    str(raised.value).encode()  # no lone surrogate reaches a log
+    assert "\x1b" not in str(raised.value)
+
+
+def test_a_compressed_reply_is_not_unpacked() -> None:
+    """A few kilobytes could unfold to gigabytes."""
+    packed = gzip.compress(b" " * 10_000_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    with (
+        raw_server(lambda c: c.sendall(head + packed)) as url,
+        EngineClient(url, 5) as client,
+        pytest.raises(EngineProtocolError, match="not JSON"),
+    ):
+        client.generate(REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ({"prompt_tokens": 2}, "prompt_tokens 2, sent were 3"),
+        ({"prompt_tokens": "3"}, "prompt_tokens '3'"),
+        ({"step_rows": "x"}, "step_rows is missing or not a list"),
+        ({"step_rows": [1, None]}, "step_rows is missing or not a count"),
+        ({"step_rows": [1e400]}, "step_rows is missing or not a count"),
+    ],
+)
+def test_what_an_engine_says_of_its_answer_must_agree(
+    meta: dict[str, object], message: str
+) -> None:
+    body = sse(event([1], 1, END, **meta)).replace(b"Infinity", b"1e400") + DONE
+    with (
+        raw_server(lambda c: c.sendall(http(body))) as url,
+        EngineClient(url, 5) as client,
+        pytest.raises(EngineProtocolError, match=message),
+    ):
+        client.stream(REQUEST)
+
+
+def test_a_cut_answer_is_the_beginning_of_the_whole_one(launch_fake: Launch) -> None:
+    client = launch_fake(pause_s=0.02).client()
+    cut = client.stream(REQUEST, cut=4)
+    assert cut.output_ids == greedy([5, 6, 7], 10)[:6]
+    assert [count for _, count in cut.arrivals] == [3, 6]
+    assert cut.finish_reason == "cut"
+    # The connection is gone with it, the engine is not.
+    assert client.stream(REQUEST).output_ids == greedy([5, 6, 7], 10)
+    assert client.stream(REQUEST, cut=99).finish_reason == "length"
