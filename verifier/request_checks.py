@@ -1,22 +1,26 @@
 """Checks of a batch before any token is forced: one well-formed answer for each request sent.
 
-The requests are the farm's own; nothing an engine returned is trusted to describe itself.
+The requests are the farm's own; nothing an engine returned is trusted to describe itself. What it
+says of itself all the same (`meta`, its step counter) must at least agree with what it sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from engines.answers import Answer, GenerationRequest
 
 FINISH_REASONS = ("stop", "length")
-FORGED = frozenset({"count", "order", "prompt", "terms"})
+FORGED = frozenset({"count", "order", "prompt", "terms", "duplicate", "meta"})
 
 
 @dataclass(frozen=True)
 class RequestProblem:
-    """`kind`: count, order, prompt, terms (forged) or ids, length, finish (malformed)."""
+    """`kind`: count, order, prompt, terms, duplicate, meta (forged) or ids, length, finish,
+    numbers, arrivals (malformed)."""
 
     kind: str
     request_id: str
@@ -24,7 +28,7 @@ class RequestProblem:
 
     @property
     def forged(self) -> bool:
-        """True where the batch is not the batch that was asked for."""
+        """True where the batch is not the batch that was asked for, or contradicts itself."""
         return self.kind in FORGED
 
 
@@ -35,12 +39,26 @@ def check_requests(
     if len(answers) != len(requests):
         detail = f"{len(answers)} answers for {len(requests)} requests"
         return [RequestProblem("count", "", detail)]
-    problems = []
+    problems = _duplicates(requests)
     for request, answer in zip(requests, answers, strict=True):
-        problem = _check_one(request, answer, vocab_size)
+        problem = (
+            _check_one(request, answer, vocab_size)
+            or _check_arrivals(answer)
+            or _check_meta(request, answer)
+        )
         if problem is not None:
             problems.append(RequestProblem(problem[0], request.id, problem[1]))
     return problems
+
+
+def _duplicates(requests: Iterable[GenerationRequest]) -> list[RequestProblem]:
+    """One id for two prompts: an answer could be shown for the other. Repeats are fine."""
+    first: dict[str, tuple[int, ...]] = {}
+    return [
+        RequestProblem("duplicate", request.id, "the id stands for two different prompts")
+        for request in requests
+        if first.setdefault(request.id, request.prompt_ids) != request.prompt_ids
+    ]
 
 
 def _check_one(
@@ -60,4 +78,58 @@ def _check_one(
             return "ids", f"id {token!r} at position {position} is outside [0, {vocab_size})"
     if len(ids) > request.max_new_tokens:
         return "length", f"{len(ids)} tokens where at most {request.max_new_tokens} were asked for"
+    return None
+
+
+def _check_arrivals(answer: Answer) -> tuple[str, str] | None:
+    """Times are finite and never run backwards, token counts grow up to the answer's length."""
+    if not answer.arrivals:
+        return None
+    times = [answer.sent_s, *(seconds for seconds, _ in answer.arrivals)]
+    counts = [count for _, count in answer.arrivals]
+    if not all(math.isfinite(value) for value in (*times, *counts)):
+        return "numbers", "an arrival is not a finite number"
+    if any(later < earlier for earlier, later in pairwise(times)):
+        return "arrivals", "arrival times run backwards"
+    if any(later < earlier for earlier, later in pairwise([0, *counts])):
+        return "arrivals", "token counts run backwards"
+    if counts[-1] != len(answer.output_ids):
+        return "arrivals", f"{counts[-1]} tokens arrived, the answer has {len(answer.output_ids)}"
+    return None
+
+
+def _check_meta(request: GenerationRequest, answer: Answer) -> tuple[str, str] | None:
+    """What the engine says of its answer against the answer; what it leaves out is no problem."""
+    found = _not_finite(answer.meta)
+    if found is not None:
+        return "numbers", f"meta_info.{found} is not a finite number"
+    count = len(answer.output_ids)
+    for name, truth in (("completion_tokens", count), ("prompt_tokens", len(request.prompt_ids))):
+        claimed = answer.meta.get(name)
+        if claimed is not None and claimed != truth:
+            return "meta", f"{name} is {claimed!r:.40}, counted were {truth}"
+    reason = answer.meta.get("finish_reason")
+    kind = reason.get("type") if isinstance(reason, Mapping) else reason
+    if kind is not None and kind != answer.finish_reason:
+        return "meta", f"finish_reason is {kind!r:.40}, the answer ended by {answer.finish_reason}"
+    steps = answer.verify_steps
+    # Each verify step commits a token; the prompt's own pass may be counted as a step.
+    if steps is not None and not 0 <= steps <= count + 1:
+        return "meta", f"{steps} verify steps are claimed for {count} tokens"
+    return None
+
+
+def _not_finite(value: object, path: str = "") -> str | None:
+    """The path of the first float that is no finite number, at any depth."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    items: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for key, inner in items:
+        found = _not_finite(inner, f"{path}.{key}" if path else str(key))
+        if found is not None:
+            return found
     return None
