@@ -8,13 +8,21 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from farm.timing_lock import OWNER_VARIABLE
 from settings.errors import SpecfarmError
 from settings.paths import checkout_root
 
-_SHARED = ("SPECFARM_DATA", "SPECFARM_MLRUNS", "SPECFARM_TIMING_LOCK", "OMP_NUM_THREADS")
+_SHARED = (
+    "SPECFARM_DATA",
+    "SPECFARM_MLRUNS",
+    "SPECFARM_TIMING_LOCK",
+    OWNER_VARIABLE,
+    "OMP_NUM_THREADS",
+)
 
 
 def start_ray(address: str | None) -> None:
@@ -30,14 +38,20 @@ def start_ray(address: str | None) -> None:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }.items():
         os.environ.setdefault(name, value)
+    # This driver and its actors time for one campaign.
+    os.environ[OWNER_VARIABLE] = uuid.uuid4().hex
     import ray
 
     options: dict[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if not in_job():
-        options["runtime_env"] = {"env_vars": actor_variables(os.environ)}
+    variables = actor_variables(os.environ)
+    if in_job():
+        # The job's runtime environment reaches the actors by itself, and Ray refuses a second one
+        # that names the same variables.
+        variables = {OWNER_VARIABLE: variables[OWNER_VARIABLE]}
+    options["runtime_env"] = {"env_vars": variables}
     if address is None:
         # Not None: that would join whatever RAY_ADDRESS names.
-        options |= {"address": "local", "include_dashboard": False, "_temp_dir": _temp_dir()}
+        options |= {"address": "local", "include_dashboard": False, "_temp_dir": str(ray_folder())}
         options["num_cpus"] = max(2, os.cpu_count() or 2)
     else:
         options["address"] = address
@@ -52,8 +66,7 @@ def start_ray(address: str | None) -> None:
 
 
 def in_job() -> bool:
-    """Whether `ray job submit` started this process: the job's runtime environment then reaches
-    the actors by itself, and Ray refuses a second one that names the same variables."""
+    """Whether `ray job submit` started this process."""
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
@@ -67,8 +80,15 @@ def actor_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return found | {name: environment[name] for name in _SHARED if name in environment}
 
 
-def _temp_dir() -> str:
-    """Short, because Ray's sockets live below it (a Unix socket path has at most 107 bytes)."""
+def ray_folder() -> Path:
+    """Where local clusters keep their sockets and logs. Short, because a Unix socket path has at
+    most 107 bytes.
+
+    Raises:
+        SpecfarmError: another user's folder, or a link, lies there.
+    """
     path = Path(tempfile.gettempdir()) / f"specfarm-ray-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
-    return str(path)
+    if path.is_symlink() or path.stat().st_uid != os.getuid():
+        raise SpecfarmError(f"{path} is not a folder of yours", "Remove it, or set TMPDIR")
+    return path

@@ -4,6 +4,9 @@ Two timings at once measure each other. The lock is a POSIX file lock at a fixed
 (`/tmp/specfarm-timing.lock`, or `$SPECFARM_TIMING_LOCK`), not in the data folder: two farms with
 different data folders still share the cores. The kernel drops it when its holder dies, so a killed
 farm never leaves it behind. It is re-entrant within a process.
+
+Processes that work for one campaign share an owner (`$SPECFARM_TIMING_OWNER`): what they wait for
+each other is the campaign's own time, what they wait for others is not.
 """
 
 from __future__ import annotations
@@ -11,17 +14,21 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from settings.errors import SpecfarmError
 
 DEFAULT_PATH = "/tmp/specfarm-timing.lock"
+OWNER_VARIABLE = "SPECFARM_TIMING_OWNER"
+TELL_AFTER_S = 2.0
+TELL_EVERY_S = 30.0
 _POLL_S = 0.2
-_TELL_EVERY_S = 10.0
 _guard = threading.RLock()
 _depth: dict[str, int] = {}
 
@@ -30,24 +37,51 @@ class TimingLockError(SpecfarmError):
     """Another process times on this machine and the caller would not wait any longer."""
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who holds the lock: `purpose` is what it times, `since` its local time of day."""
+
+    pid: int
+    purpose: str
+    since: str
+    owner: str
+
+    def __str__(self) -> str:
+        return f"pid {self.pid}: {self.purpose}, since {self.since}"
+
+
+_UNKNOWN = Holder(0, "an unknown process", "an unknown time", "")
+
+
 def lock_path() -> Path:
     """Where the lock of this machine lives."""
     return Path(os.environ.get("SPECFARM_TIMING_LOCK") or DEFAULT_PATH)
 
 
-def holder() -> str | None:
-    """Who holds the lock now (`pid 12: bench, since 14:03:11`), None when it is free."""
+def owner() -> str:
+    """Whom this process times for."""
+    return os.environ.get(OWNER_VARIABLE) or f"process {os.getpid()}"
+
+
+def holder() -> Holder | None:
+    """Who holds the lock now, None when it is free."""
     try:
         descriptor = os.open(lock_path(), os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     try:
-        if _try_lock(descriptor):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        # Shared: those who only look do not stand in each other's way.
+        if _try_lock(descriptor, fcntl.LOCK_SH):
             return None
-        return _describe(descriptor)
+        return _note(descriptor)
     finally:
         os.close(descriptor)
+
+
+def say_waiting(who: Holder, seconds: float) -> None:
+    """One line on stderr."""
+    text = f"waiting for the machine's timing lock ({who}), {seconds:.0f} s so far"
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -55,14 +89,16 @@ def timing_lock(
     purpose: str,
     *,
     timeout_s: float | None = None,
-    on_wait: Callable[[str, float], None] | None = None,
-) -> Iterator[None]:
-    """Hold the machine's timing lock.
+    on_wait: Callable[[Holder, float], None] = say_waiting,
+) -> Iterator[float]:
+    """Hold the machine's timing lock; yields the seconds it was waited for while another owner
+    held it.
 
     Args:
         purpose: what is timed; shown to whoever waits.
         timeout_s: give up after so many seconds; None waits for ever.
-        on_wait: called at once and then every ten seconds with (who holds it, seconds waited).
+        on_wait: called after `TELL_AFTER_S` and then every `TELL_EVERY_S` seconds with who holds
+            it and the seconds waited.
 
     Raises:
         TimingLockError: the timeout passed.
@@ -72,17 +108,17 @@ def timing_lock(
         if _depth.get(str(path), 0):
             _depth[str(path)] += 1
             try:
-                yield
+                yield 0.0
             finally:
                 _depth[str(path)] -= 1
             return
         descriptor = _open(path)
         try:
-            _acquire(descriptor, timeout_s, on_wait)
+            waited_s = _acquire(descriptor, timeout_s, on_wait)
             _announce(descriptor, purpose)
             _depth[str(path)] = 1
             try:
-                yield
+                yield waited_s
             finally:
                 _depth[str(path)] = 0
                 os.ftruncate(descriptor, 0)
@@ -106,40 +142,54 @@ def _open(path: Path) -> int:
 
 
 def _acquire(
-    descriptor: int, timeout_s: float | None, on_wait: Callable[[str, float], None] | None
-) -> None:
-    start = time.monotonic()
-    told = -_TELL_EVERY_S
-    while not _try_lock(descriptor):
-        waited = time.monotonic() - start
+    descriptor: int, timeout_s: float | None, on_wait: Callable[[Holder, float], None]
+) -> float:
+    """Seconds waited for other owners."""
+    start = seen = time.monotonic()
+    next_word = TELL_AFTER_S
+    for_others = 0.0
+    while not _try_lock(descriptor, fcntl.LOCK_EX):
+        who = _note(descriptor)
+        waited = seen - start
         if timeout_s is not None and waited >= timeout_s:
             raise TimingLockError(
-                f"the machine's timing lock is held by {_describe(descriptor)}",
+                f"the machine's timing lock is held by {who}",
                 "Wait for it to end, or allow a longer wait.",
             )
-        if on_wait is not None and waited - told >= _TELL_EVERY_S:
-            on_wait(_describe(descriptor), waited)
-            told = waited
+        if waited >= next_word:
+            on_wait(who, waited)
+            next_word = waited + TELL_EVERY_S
         time.sleep(_POLL_S)
+        now = time.monotonic()
+        if who.owner != owner():
+            for_others += now - seen
+        seen = now
+    return for_others
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, kind: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 def _announce(descriptor: int, purpose: str) -> None:
-    note = {"pid": os.getpid(), "purpose": purpose, "since": time.strftime("%H:%M:%S")}
+    note = {
+        "pid": os.getpid(),
+        "purpose": purpose,
+        "since": time.strftime("%H:%M:%S"),
+        "owner": owner(),
+    }
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(note).encode(), 0)
 
 
-def _describe(descriptor: int) -> str:
+def _note(descriptor: int) -> Holder:
     try:
         note = json.loads(os.pread(descriptor, 4096, 0))
-        return f"pid {note['pid']}: {note['purpose']}, since {note['since']}"
+        fields = (str(note[name]) for name in ("purpose", "since", "owner"))
+        return Holder(int(note["pid"]), *fields)
     except (ValueError, KeyError, TypeError):
-        return "an unknown process"
+        return _UNKNOWN

@@ -58,7 +58,8 @@ class MeasureOutcome:
     invalid_environment.
 
     `recording` is farm.bench's JSON; `exact_answers` the twin's answers as JSON (None when not
-    run); `warm` each arm's warm-up by label; `seconds` the wall time of the whole job.
+    run); `warm` each arm's warm-up by label; `seconds` the wall time of the whole job, of which
+    `waited_s` went by before it began, while somebody else was timing on the machine.
     """
 
     status: str
@@ -69,6 +70,7 @@ class MeasureOutcome:
     clear_loser: bool = False
     warm: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,15 @@ class VerifyJob:
 @dataclass(frozen=True)
 class VerifyOutcome:
     """`status`: lossless, not_lossless, cheating, inconclusive, calibrated, invalid_environment.
-    `summary` is a farm.results.LosslessSummary as JSON; `evidence` is the verifier's own."""
+    `summary` is a farm.results.LosslessSummary as JSON; `evidence` is the verifier's own;
+    `waited_s` as in a `MeasureOutcome`."""
 
     status: str
     reason: str
     summary: dict[str, Any] | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
     calibration: dict[str, Any] | None = None
+    waited_s: float = 0.0
 
 
 Job = MeasureJob | VerifyJob

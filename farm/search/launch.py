@@ -9,10 +9,12 @@ from typing import Any
 import ray
 
 from farm.campaign.observer import Observer, Observers
-from farm.cluster import in_job, start_ray
+from farm.cluster import in_job, ray_folder, start_ray
 from farm.ledger import Campaign, Ledger
 from farm.ray_leftovers import forget_cluster, reap_clusters, record_cluster
+from farm.ray_sessions import clear_sessions
 from farm.results import CampaignReport, CandidateResult
+from farm.search.lock_watch import LockWatch
 from farm.search.session import claim, run_campaign
 from farm.tracking.store import tracking_root
 from farm.workers.ray_workers import RayWorkers
@@ -94,6 +96,7 @@ def run_with_ray(
     claim(ledger, row)
     observer.message("starting Ray" if address is None else f"joining Ray at {address}")
     reap_clusters()
+    clear_sessions(ray_folder())
     start_ray(address)
     if address is None:
         record_cluster()
@@ -101,7 +104,8 @@ def run_with_ray(
         tracking = TrackingObserver(row)
         ok = False
         try:
-            report = run_campaign(ledger, row, Observers([observer, tracking]), RayWorkers)
+            with LockWatch(observer.message):
+                report = run_campaign(ledger, row, Observers([observer, tracking]), RayWorkers)
             ok = True
         finally:
             for problem in tracking.close(ok):

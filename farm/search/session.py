@@ -12,6 +12,7 @@ import psutil
 
 from engines.process_registry import ProcessRegistry
 from engines.resolve import store_for
+from farm.campaign.context import CampaignContext
 from farm.campaign.flow import CampaignEnd, campaign
 from farm.campaign.jobs import Job, MeasureOutcome, Outcome
 from farm.campaign.observer import Observer
@@ -21,6 +22,7 @@ from farm.campaign.workers import Workers
 from farm.ledger import Campaign, Ledger
 from farm.results import CampaignReport
 from farm.search.assemble import assemble, unit_keys
+from farm.search.budget_clock import BudgetClock
 from farm.search.finish import export_winner
 from farm.workers.codec import decode_outcome, encode_outcome
 from settings.errors import SpecfarmError
@@ -78,7 +80,7 @@ def run_campaign(
     try:
         units = UnitStore(ledger, unit_keys(ctx), encode_outcome, decode_outcome)
         end: CampaignEnd = Scheduler(
-            campaign(ctx), workers, units, lambda job, end: _say(observer, job, end)
+            campaign(ctx), workers, units, lambda job, end: _heard(ctx, job, end)
         ).run()
     except BaseException:
         ledger.set_status(row.id, "stopped")
@@ -94,7 +96,11 @@ def run_campaign(
     return report
 
 
-def _say(observer: Observer, job: Job, outcome: Outcome) -> None:
-    """Progress of the units that end in no verdict of their own."""
+def _heard(ctx: CampaignContext, job: Job, outcome: Outcome) -> None:
+    """What was waited for others costs no budget; units without a verdict of their own are said."""
+    if isinstance(ctx.clock, BudgetClock):
+        ctx.clock.excuse(outcome.waited_s)
     if isinstance(outcome, MeasureOutcome) and not job.unit.startswith("measure:"):
-        observer.message(f"  {job.unit} {outcome.status} in {outcome.seconds:.0f} s")
+        took = outcome.seconds - outcome.waited_s
+        waited = f", after waiting {outcome.waited_s:.0f} s" if outcome.waited_s >= 1.0 else ""
+        ctx.observer.message(f"  {job.unit} {outcome.status} in {took:.0f} s{waited}")

@@ -56,12 +56,13 @@ def run_measure_job(job: MeasureJob, store: TreeStore | None = None) -> MeasureO
     campaign on this machine runs meanwhile.
     """
     began = time.monotonic()
+    waited_s = 0.0
     store = store or TreeStore()
     setting = load_setting(job.setting)
     try:
         for bundle in job.bundles:
             store.import_bundle(bundle)
-        with timing_lock(f"measuring {job.unit}"):
+        with timing_lock(f"measuring {job.unit}") as waited_s:
             outcome = _measure(job, setting, store)
     except _ArmError as failure:
         outcome = MeasureOutcome(_status(failure.error), failure.label, str(failure.error))
@@ -69,7 +70,7 @@ def run_measure_job(job: MeasureJob, store: TreeStore | None = None) -> MeasureO
         outcome = MeasureOutcome("malformed", job.subject, str(error))
     except SpecfarmError as error:
         outcome = MeasureOutcome("invalid_environment", None, str(error))
-    return replace(outcome, seconds=time.monotonic() - began)
+    return replace(outcome, seconds=time.monotonic() - began, waited_s=waited_s)
 
 
 def _status(error: EngineError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -50,8 +50,8 @@ class VerifyService:
         if job.bundle:
             self._store.import_bundle(job.bundle)
         try:
-            with timing_lock(f"forcing for {job.unit}"):
-                return self._run(job)
+            with timing_lock(f"forcing for {job.unit}") as waited_s:
+                return replace(self._run(job), waited_s=waited_s)
         except (EngineError, SpecfarmError) as error:
             return VerifyOutcome("invalid_environment", str(error))
 
