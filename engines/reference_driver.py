@@ -5,33 +5,10 @@ A yardstick for autoregressive speed and an independent oracle for tokens, never
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from engines.native_driver import SETTING_OWNED_KEYS, server_command
-from settings.paths import checkout_root
-from settings.schema import ArmName, Setting
+from engines.server_driver import ServerDriver
 
 
-class TransformersDriver:
+class TransformersDriver(ServerDriver):
     name = "transformers"
-    setting_owned_keys = SETTING_OWNED_KEYS
-
-    def stock_source(self) -> Path:
-        return checkout_root() / "engines" / "transformers_reference"
-
-    def command(
-        self,
-        setting: Setting,
-        arm: ArmName,
-        tree: Path,
-        model_dir: Path,
-        host: str,
-        port: int,
-        tree_hash: str,
-    ) -> tuple[str, ...]:
-        return server_command(
-            "transformers_reference.server", setting, arm, model_dir, host, port, tree_hash
-        )
-
-    def environment(self, tree: Path, cache_dir: Path) -> dict[str, str]:
-        return {"PYTHONPATH": str(tree)}
+    folder = "transformers_reference"
+    module = "transformers_reference.server"

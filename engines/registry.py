@@ -7,6 +7,7 @@ from typing import cast
 
 from engines.errors import EngineError
 from engines.protocol import EngineDriver
+from settings.name_hint import name_hint
 
 _DRIVERS: dict[str, str] = {
     "native": "engines.native_driver:NativeDriver",
@@ -28,12 +29,12 @@ def engine_driver(name: str) -> EngineDriver:
     """The driver of `engine.name`.
 
     Raises:
-        EngineError: no such engine; the message lists the known names.
+        EngineError: no such engine; names the nearest known one and lists all.
     """
     try:
         module, attribute = _DRIVERS[name].split(":")
     except KeyError:
         raise EngineError(
-            f"engine.name = {name!r} is not known", f"Use one of: {', '.join(engine_names())}"
+            f"engine.name = {name!r} is not known", name_hint(name, _DRIVERS)
         ) from None
     return cast(EngineDriver, getattr(import_module(module), attribute)())

@@ -27,13 +27,20 @@ class MemoryExplorer:
             for folder, mechanism in load_catalogue(self._catalogue)
             if mechanism.name not in tried
             and mechanism.round <= context.round
-            and self.refusal(mechanism, context) is None
+            and _refusal(mechanism, context) is None
         ]
 
-    @staticmethod
-    def refusal(mechanism: Mechanism, context: ExplorerContext) -> str | None:
-        """Why `mechanism` is not proposed for this setting; None when it is."""
-        return mechanism.preconditions.unmet(context.setting, has_compiler=context.has_compiler)
+    def left_out(self, context: ExplorerContext) -> dict[str, str]:
+        """Mechanism -> the precondition that this setting does not meet."""
+        refusals = {
+            mechanism.name: _refusal(mechanism, context)
+            for _, mechanism in load_catalogue(self._catalogue)
+        }
+        return {name: why for name, why in refusals.items() if why is not None}
+
+
+def _refusal(mechanism: Mechanism, context: ExplorerContext) -> str | None:
+    return mechanism.preconditions.unmet(context.setting, has_compiler=context.has_compiler)
 
 
 def canary_proposals(catalogue: Path = CANARIES) -> list[Proposal]:

@@ -13,7 +13,8 @@ from typing import Literal
 
 import psutil
 
-from engines.registry import engine_names
+from engines.errors import EngineError
+from engines.registry import engine_driver
 from settings.hardware import hardware
 from settings.paths import data_root
 from settings.schema import Setting
@@ -127,8 +128,13 @@ def _setting(setting: Setting) -> list[Check]:
     text = f"{memory:.0f} GB available"
     need = f"needs {setting.hardware.memory_gb:.0f} GB"
     found.append(Check("memory", "ok" if enough or device.is_gpu else "missing", text, need))
-    name = setting.engine.name
-    known = name in engine_names()
-    remedy = f"known: {', '.join(engine_names())}"
-    found.append(Check("engine", "ok" if known else "missing", name, "" if known else remedy))
+    found.append(_engine(setting.engine.name))
     return found
+
+
+def _engine(name: str) -> Check:
+    try:
+        engine_driver(name)
+    except EngineError as error:
+        return Check("engine.name", "missing", name, error.remedy)
+    return Check("engine.name", "ok", name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from explorers.protocol import Change, Evidence, ExplorerContext, Proposal
+from explorers.selection import left_out
 from farm.campaign.baselines import Baselines, measure_baselines
 from farm.campaign.candidate import Baseline, candidate_task
 from farm.campaign.confirm import Confirmation, confirm, confirmed_row
@@ -41,7 +42,7 @@ class _State:
 
 def campaign(ctx: CampaignContext) -> Generator[Phase, list[Any], CampaignEnd]:
     """Runs the whole search; every measurement is a unit of the ledger."""
-    state = _State()
+    state = _State(notes=_left_out(ctx))
     base = yield from measure_baselines(ctx)
     _publish(ctx, state, base)
     incumbent: CandidateResult | None = None
@@ -136,6 +137,13 @@ def _accepted_canaries(results: Sequence[CandidateResult | None]) -> str | None:
         f"{', '.join(names)} was planted and accepted: this campaign's verdicts cannot be "
         "trusted, nothing is promoted"
     )
+
+
+def _left_out(ctx: CampaignContext) -> list[str]:
+    """What the explorers know and this setting cannot use, in the report's words."""
+    context = ExplorerContext(ctx.setting, 1, (), ctx.has_compiler)
+    passed_over = left_out(ctx.explorers, context).items()
+    return [f"{name} is not for this setting: {why}" for name, why in passed_over]
 
 
 def _propose(ctx: CampaignContext, state: _State, round_: int) -> list[Proposal]:

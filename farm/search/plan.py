@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from explorers.memory_explorer import canary_proposals
+from engines.registry import engine_driver
 from explorers.protocol import ExplorerContext
 from explorers.registry import make_explorer
+from explorers.selection import left_out
 from farm.campaign.options import SearchOptions
 from settings.schema import Setting
 
@@ -19,7 +21,8 @@ _OVERHEAD_S = 30.0
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """Mechanisms in the order they will be tried, and how many the budget buys."""
+    """Mechanisms in the order they will be tried, and how many the budget buys. `left_out` maps
+    those the setting cannot use to the reason."""
 
     setting: str
     budget_s: float
@@ -29,6 +32,7 @@ class SearchPlan:
     baseline_s: float
     candidate_s: float
     confirm_s: float
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def affordable(self) -> int:
@@ -49,13 +53,23 @@ class SearchPlan:
     def text(self) -> str:
         names = [*self.mechanisms, *(f"{name} (planted)" for name in self.canaries)]
         lines = [f"{self.setting}: {self.headline()}", "in this order:"]
-        return "\n".join([*lines, *(f"  {i:2d}. {name}" for i, name in enumerate(names, 1))])
+        lines += [f"  {i:2d}. {name}" for i, name in enumerate(names, 1)]
+        if self.left_out:
+            lines.append("not for this setting:")
+            lines += [f"  {name}: {why}" for name, why in self.left_out.items()]
+        return "\n".join(lines)
 
 
 def describe_plan(setting: Setting, options: SearchOptions) -> SearchPlan:
-    """The first round as the explorers propose it now."""
+    """The first round as the explorers propose it now.
+
+    Raises:
+        SpecfarmError: the setting's engine or one of the explorers is not known.
+    """
+    engine_driver(setting.engine.name)
     context = ExplorerContext(setting, 1, (), shutil.which("g++") is not None)
-    proposals = [p for name in options.explorers for p in make_explorer(name).propose(context)]
+    explorers = [make_explorer(name) for name in options.explorers]
+    proposals = [proposal for explorer in explorers for proposal in explorer.propose(context)]
     each = setting.measurement.seconds_per_candidate
     launches = setting.measurement.launches_aa
     return SearchPlan(
@@ -63,8 +77,10 @@ def describe_plan(setting: Setting, options: SearchOptions) -> SearchPlan:
         budget_s=options.budget_s,
         rounds=options.rounds,
         mechanisms=tuple(proposal.mechanism for proposal in proposals),
-        canaries=tuple(p.mechanism for p in canary_proposals()[: options.canaries]),
+        # Which ones, and where among the others, is the secret of the campaign to come.
+        canaries=tuple(f"canary-{number + 1}" for number in range(options.canaries)),
         baseline_s=launches * (each / 2 + _OVERHEAD_S) + each * 1.5,
         candidate_s=(each + _OVERHEAD_S) / options.workers,
         confirm_s=setting.measurement.launches_confirm * (each + _OVERHEAD_S),
+        left_out=left_out(explorers, context),
     )

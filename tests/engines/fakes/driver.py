@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from engines.native_driver import SETTING_OWNED_KEYS
 from engines.protocol import arm_args
+from engines.server_driver import SETTING_OWNED_KEYS
 from settings.schema import ArmName, Setting
 
 

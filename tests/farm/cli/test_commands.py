@@ -43,7 +43,8 @@ def test_dry_run_as_json_lists_the_mechanisms_of_the_text(cli: Cli) -> None:
     text = cli("search", SETTING, "--dry-run").out
     (plan,) = cli("search", SETTING, "--dry-run", "--json").lines()
     assert plan["setting"] == SETTING and plan["rounds"] == 1
-    named = [line.split()[1] for line in text.splitlines()[2:]]
+    numbered = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    named = [words[1] for words in numbered if words[0].endswith(".")]
     assert named == [*plan["mechanisms"], *plan["canaries"]]
     (bare,) = cli("search", SETTING, "--dry-run", "--json", "--canaries", "0").lines()
     assert bare["canaries"] == [] and bare["mechanisms"] == plan["mechanisms"]
@@ -115,8 +116,8 @@ def test_memory_lists_every_catalogue_folder(cli: Cli) -> None:
 def test_doctor_checks_a_setting(cli: Cli) -> None:
     rows = cli("doctor", SETTING, "--json").lines()
     states = {row["what"]: row["state"] for row in rows}
-    assert {"python", "torch", "disk", "git", "setting", "memory", "engine"} <= states.keys()
-    assert states["setting"] == states["engine"] == states["torch"] == "ok"
+    assert {"python", "torch", "disk", "git", "setting", "memory", "engine.name"} <= states.keys()
+    assert states["setting"] == states["engine.name"] == states["torch"] == "ok"
     for arguments in ([SETTING, "--json"], [SETTING], []):
         ran = cli("doctor", *arguments)
         missing = [row for row in rows if row["state"] == "missing"]
@@ -145,7 +146,7 @@ def test_doctor_misses_the_gpu_of_a_gpu_setting(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("farm.doctor._gpu_names", lambda: ["NVIDIA H200"])
     found = {check.what: check for check in checks(gpu)}
     assert found["GPU h100"].state == "missing" and "H100" in found["GPU h100"].remedy
-    assert found["engine"].state == "missing" and "native" in found["engine"].remedy
+    assert found["engine.name"].state == "missing" and "native" in found["engine.name"].remedy
 
 
 @pytest.mark.parametrize(

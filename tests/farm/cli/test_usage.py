@@ -12,6 +12,7 @@ from settings.paths import checkout_root
 from tests.farm.cli.conftest import Cli
 
 SETTING = "cpu_c1_smollm2-135m_ngram"
+UNKNOWN_ENGINE = "tests/data/unknown_engine"
 
 MISTAKES = [
     (["search", "nosuch"], "no setting is named 'nosuch'", SETTING),
@@ -24,6 +25,8 @@ MISTAKES = [
     (["search", SETTING, "--rounds", "many"], "--rounds", "--help"),
     (["search", SETTING, "--workers", "0"], "--workers: 0", "1 or more"),
     (["search", SETTING, "--canaries", "-1"], "--canaries: -1", "0 to 2"),
+    (["search", UNKNOWN_ENGINE, "--dry-run"], "engine.name = 'nativ'", "Did you mean 'native'?"),
+    (["search", UNKNOWN_ENGINE], "engine.name = 'nativ'", "Did you mean 'native'?"),
     (["search", SETTING, "--explorers", "memory,oracle"], "'oracle' is not an explorer", "memory"),
     (["search"], "setting", "--help"),
     (["search", SETTING, "--bogus"], "--bogus", "--help"),
@@ -133,3 +136,11 @@ def test_as_a_program_the_exit_code_reaches_the_shell(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout.startswith('{"event": "error"')
     assert done.stderr.startswith("specfarm: CAMPAIGN")
+
+
+def test_doctor_names_an_unknown_engine_and_the_nearest(cli: Cli) -> None:
+    ran = cli("doctor", UNKNOWN_ENGINE, "--json")
+    (row,) = [row for row in ran.lines() if row["what"] == "engine.name"]
+    assert ran.code == 2
+    assert (row["state"], row["found"]) == ("missing", "nativ")
+    assert "Did you mean 'native'?" in row["remedy"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from explorers.memory_explorer import MemoryExplorer, canary_proposals
+from explorers.memory_explorer import MemoryExplorer
 from explorers.protocol import ExplorerContext
 from farm.campaign.options import SearchOptions
 from farm.search.plan import SearchPlan, describe_plan
@@ -37,7 +37,7 @@ def test_the_plan_is_the_explorers_first_round(monkeypatch: pytest.MonkeyPatch) 
         plan = describe_plan(SETTING, SearchOptions())
         context = ExplorerContext(SETTING, 1, (), compiler is not None)
         assert plan.mechanisms == tuple(p.mechanism for p in MemoryExplorer().propose(context))
-    assert set(plan.canaries) == {p.mechanism for p in canary_proposals()}
+    assert len(plan.canaries) == SearchOptions().canaries
 
 
 def test_more_workers_buy_more_candidates_and_canaries_can_be_left_out() -> None:
@@ -50,3 +50,26 @@ def test_more_workers_buy_more_candidates_and_canaries_can_be_left_out() -> None
 def test_an_unknown_explorer_is_named() -> None:
     with pytest.raises(SpecfarmError, match="'oracle' is not an explorer"):
         describe_plan(SETTING, SearchOptions(explorers=("oracle",)))
+
+
+def test_an_unknown_engine_is_named_with_the_nearest() -> None:
+    setting = SETTING.model_copy(
+        update={"engine": SETTING.engine.model_copy(update={"name": "nativ"})}
+    )
+    with pytest.raises(SpecfarmError, match=r"engine\.name = 'nativ'.*Did you mean 'native'\?"):
+        describe_plan(setting, SearchOptions())
+
+
+def test_what_a_setting_cannot_use_is_said_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The static table was counted on the embedded default's target and helps no other."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    tiny = load_setting("tests/data/settings/tiny")
+    plan = describe_plan(tiny, SearchOptions())
+    why = f"target is {tiny.target.name}, needs {SETTING.target.name}"
+    assert plan.left_out == {"static_table": why}
+    assert "static_table" not in plan.mechanisms
+    assert plan.text().splitlines()[-2:] == ["not for this setting:", f"  static_table: {why}"]
+    assert plan.to_json()["left_out"] == {"static_table": why}
+    assert describe_plan(SETTING, SearchOptions()).left_out == {}
