@@ -15,15 +15,17 @@ from farm.bench.result_file import BenchResult, read_result, write_result
 from farm.statistics.simulate import QUIET, SimulatedArm, simulate
 
 
-def _write(folder: Path, label: str, slower: float, seed: int = 0) -> Path:
+def _write(folder: Path, label: str, slower: float, seed: int = 0, tree: str | None = None) -> Path:
     arm = arm_of(label)
     both = simulate(
         SimulatedArm().slower(slower), SimulatedArm(), QUIET, prompts=6, mode="abba", seed=seed
     ).recording
     runs = tuple(replace(run, arm=arm) for run in both.runs if run.arm == "candidate")
-    recording = replace(both, runs=runs, trees={arm: f"{arm}tree"})
+    tree = tree or ("finaltree" if arm == "final" else "stocktree")
+    recording = replace(both, runs=runs, trees={arm: tree})
+    machine = {"cpu": "a CPU", "logical_cpus": 2}
     result = BenchResult(
-        label, "tiny", arm, "cpu", f"{arm}tree", recording, {}, {}, summary(recording, arm)
+        label, "tiny", arm, "cpu", tree, recording, {}, machine, summary(recording, arm)
     )
     assert "decode tokens/s" in describe(result)
     write_result(folder / f"{label}.json", result)
@@ -68,7 +70,10 @@ def _damaged(path: Path, field: str | None, value: object = None) -> str:
         ("recording", None, "field recording"),
         ("recording", {"schema": "x"}, "field recording.schema"),
         ("arm", "ar", "field arm is 'ar', given as --final"),
-        ("setting", "another", "field setting differs"),
+        ("setting", "another", "field setting differs between the files: stock-1 has tiny"),
+        ("machine", {"cpu": "another"}, "field machine.cpu differs between the files"),
+        ("machine", {"cpu": "a CPU", "logical_cpus": 64}, "stock-1 has 2, final-1 has 64"),
+        ("device", "0", "field device differs between the files: stock-1 has cpu, final-1"),
     ],
 )
 def test_a_bad_file_is_named_with_its_field(
@@ -83,7 +88,8 @@ def test_a_bad_file_is_named_with_its_field(
     assert main(["speed", "--stock", str(stock), "--final", final]) == 2
     error = capsys.readouterr().err
     assert said in error
-    assert "final-1.json" in error or field == "setting"
+    assert "final-1" in error
+    assert error.startswith("error: ") and error.count("\n") == 1
 
 
 def test_missing_files_single_arms_and_odd_labels(
@@ -98,3 +104,47 @@ def test_missing_files_single_arms_and_odd_labels(
     for label in ("candidate-1", "final/../x", ""):
         with pytest.raises(MeasurementError, match="names no arm"):
             arm_of(label)
+
+
+def test_files_that_are_no_launches_of_one_engine(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,  # type: ignore[type-arg]
+) -> None:
+    stock = str(_write(tmp_path, "stock-1", 0.0))
+    ar = str(_write(tmp_path, "ar-1", 0.3))
+    other = str(_write(tmp_path, "stock-2", 0.0, tree="later"))
+    assert main(["speed", "--stock", stock, "--ar", ar]) == 0
+    assert capsys.readouterr().out.startswith("stock / ar  x")
+    for arguments, said in (
+        (["--stock", stock, stock, "--ar", ar], f"{stock} is given twice"),
+        (["--stock", stock, "--ar", ar, stock], f"{stock} is given twice"),
+        (["--stock", stock, other, "--ar", ar], "field tree_hash differs between the files"),
+        (["--stock", other, "--ar", ar], "ar is stock's tree"),
+    ):
+        assert main(["speed", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required: command"),
+        (["quality"], "invalid choice: 'quality'"),
+        (["speed", "--best", "x.json"], "--best"),
+        (["speed", "--stock"], "argument --stock: expected at least one argument"),
+        (["speed"], "fewer than two arms were given"),
+    ],
+)
+def test_a_mistaken_command_line_is_one_line(
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture,  # type: ignore[type-arg]
+) -> None:
+    try:
+        code = main(arguments)
+    except SystemExit as end:
+        code = int(str(end.code))
+    error = capsys.readouterr().err
+    assert code == 2
+    assert said in error and error.startswith("error: ") and error.count("\n") == 1
