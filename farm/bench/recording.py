@@ -85,9 +85,6 @@ class Recording:
             if run.arm == arm
         )
 
-    def with_notes(self, *notes: str) -> Recording:
-        return replace(self, notes=self.notes + notes)
-
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from farm.bench.recording import PREFILL_TURN, Recording, Run
+from farm.bench.recording import Recording, Run
 from farm.bench.running_clock import slice_of
 
 Floats = NDArray[np.float64]
@@ -93,8 +93,3 @@ def step_claims(recording: Recording) -> list[str]:
                 "accept length is counted from events"
             )
     return notes
-
-
-def first_turn(run: Run) -> int:
-    """The first slice turn after prefill (0 without slices)."""
-    return min((s.turn for s in run.slices if s.turn != PREFILL_TURN), default=0)

@@ -9,8 +9,6 @@ from farm.bench.estimators.cells import Cells
 from farm.bench.estimators.slice_median import statistic as _chosen
 from farm.statistics.statistic import CellMeans
 
-CHOSEN = "slice_median"
-
 
 def statistic(cells: Cells) -> CellMeans:
     """The chosen estimator's statistic."""
