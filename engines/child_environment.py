@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ _THREAD_COUNTS = (
 # same tree launched after it, all its life (docs/measuring.md). Every arm gets huge pages instead.
 _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
 _REFUSED_PREFIXES = ("SPECFARM_", "SGLANG_SIMULATE_ACC")
+# Nobody adds one by mistake either: a driver's and a caller's variables pass here too.
+_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
 
 
 def child_environment(
@@ -46,7 +49,8 @@ def child_environment(
         cache_dir: compile caches, shared by all launches of one tree hash.
         scratch: this launch's own folder (TMPDIR), removed at its end.
         driver: the engine driver's variables.
-        extra: the caller's (e.g. CUDA_VISIBLE_DEVICES); they win.
+        extra: the caller's (e.g. CUDA_VISIBLE_DEVICES); they win. Names of the farm's and names
+            that end like a secret's are dropped all the same.
         inherited: where allowed variables come from (default os.environ).
     """
     source = os.environ if inherited is None else inherited
@@ -78,4 +82,8 @@ def child_environment(
     }
     env |= driver
     env |= extra or {}
-    return {name: value for name, value in env.items() if not name.startswith(_REFUSED_PREFIXES)}
+    return {
+        name: value
+        for name, value in env.items()
+        if not name.startswith(_REFUSED_PREFIXES) and not _SECRET.search(name)
+    }

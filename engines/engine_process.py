@@ -12,7 +12,7 @@ from types import TracebackType
 
 from engines.errors import EngineError
 from engines.http_client import EngineClient
-from engines.proc_files import listens
+from engines.proc_files import is_running, listens
 from engines.process_registry import ProcessRecord, ProcessRegistry, end_processes
 
 LOG_TAIL_BYTES = 4000
@@ -52,6 +52,8 @@ class EngineProcess:
     Attributes:
         url: `http://host:port`.  pid: leader of the engine's own session and process group.
         start_time: /proc start time in clock ticks.  log: file with its stdout and stderr.
+        sandbox: name of the level it runs under (`engines.sandbox.active_level` says what that is).
+        escaped: after `stop`, names of commands that had left its session and outlived it.
     """
 
     def __init__(
@@ -74,6 +76,8 @@ class EngineProcess:
         self.log = log
         self.pid = record.pid
         self.start_time = record.start_time
+        self.sandbox = record.sandbox
+        self.escaped: tuple[str, ...] = ()
         self.arm = record.arm
         self.tree_hash = record.tree_hash
         self.port = record.port
@@ -87,14 +91,8 @@ class EngineProcess:
 
     def is_running(self) -> bool:
         """False once the engine's main process has ended."""
-        if self._stopped:
-            return False
-        # WNOWAIT leaves a dead leader as a zombie: its pid, and so its session, stay ours.
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        try:
-            return os.waitid(os.P_PID, self.pid, options) is None
-        except ChildProcessError:
-            return False
+        # Its keeper leaves it unreaped: its pid, and so its session, stay ours until `stop`.
+        return not self._stopped and is_running(self.pid, self.start_time)
 
     def owns_port(self) -> bool:
         """Whether it is one of this engine's processes that listens on `port`."""
@@ -103,11 +101,16 @@ class EngineProcess:
 
     def pause(self) -> None:
         """SIGSTOP the process group. Requests in flight wait; the caller's clocks run on."""
-        os.killpg(self.pid, signal.SIGSTOP)
+        self._signal_group(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT the process group."""
-        os.killpg(self.pid, signal.SIGCONT)
+        self._signal_group(signal.SIGCONT)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        # One that has ended is noticed by whoever talks to it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
     def log_tail(self) -> str:
         return log_tail(self.log)
@@ -123,14 +126,14 @@ class EngineProcess:
             return
         if self._client is not None:
             self._client.close()
-        end_processes(self._record, grace_s)
+        self.escaped = end_processes(self._record, grace_s)
         self._popen.wait()
         self._stopped = True
         self._registry.forget(self._record)
         if self._held_port and not port_is_free(self._host, self.port):
             raise EngineError(
                 f"port {self.port} is still in use after {self.arm} ended",
-                "A process that cleared its environment may hold it; see `ss -ltnp`",
+                "See `ss -ltnp` for its owner",
             )
 
     def __enter__(self) -> EngineProcess:

@@ -1,30 +1,35 @@
-"""Becomes an engine: dies with its parent, keeps to its CPUs, then execs the command.
+"""Becomes an engine's keeper, and its child the engine: `python -I -S exec_child.py < PLAN`.
 
-Run as a script, `exec_child.py PARENT_PID CPUS -- COMMAND...` (CPUS: `0,2` or `-`), and not as a
-`preexec_fn`, which is unsafe in a process with threads. PR_SET_PDEATHSIG survives exec.
+Not a `preexec_fn`, which is unsafe in a process with threads. The plan (`SandboxPlan` as JSON) is
+read from standard input, which the engine then has as /dev/null.
 """
 
-import ctypes
 import os
-import signal
 import sys
+from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+if __name__ == "__main__":
+    # -I leaves the script's own package out.
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from engines.sandbox.confine import become_engine
+from engines.sandbox.keeper import become_keeper, keep
+from engines.sandbox.plan import SandboxPlan
 
 
 def main() -> None:
-    parent, cpus, separator, *command = sys.argv[1:]
-    if separator != "--" or not command:
-        raise SystemExit("usage: exec_child.py PARENT_PID CPUS -- COMMAND...")
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):
-        raise SystemExit("the parent is gone")
-    if cpus != "-":
-        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        raise SystemExit(f"cannot start {command[0]}: {error}") from None
+    plan = SandboxPlan.from_json(sys.stdin.read())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    become_keeper(plan)
+    keeper = os.getpid()
+    engine = os.fork()
+    if engine == 0:
+        become_engine(plan, keeper)
+    os.write(plan.ready_fd, b"1")
+    os.close(plan.ready_fd)
+    keep(engine)
 
 
 if __name__ == "__main__":

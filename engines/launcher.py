@@ -1,27 +1,28 @@
 """Starts an engine from a checked-out tree and waits until it serves.
 
-Own session and process group, fresh port, scrubbed environment, compile caches per tree hash. It
-dies with this process (PR_SET_PDEATHSIG) and is on record (`engines.process_registry`) in case it
-does not.
+Own session and process group, fresh port, scrubbed environment, compile caches per tree hash, the
+sandbox in force (`engines.sandbox`), the same for every arm. It dies with this process
+(PR_SET_PDEATHSIG) and is on record (`engines.process_registry`) in case it does not.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engines import exec_child
 from engines.child_environment import child_environment
-from engines.engine_process import EngineProcess, fresh_port, port_is_free
+from engines.engine_process import EngineProcess, fresh_port, log_tail, port_is_free
 from engines.errors import EngineCrashed, EngineError, EngineProtocolError, EngineTimeout
 from engines.http_client import EngineClient
 from engines.process_registry import LAUNCH_ID, ProcessRegistry, new_record
 from engines.registry import engine_driver
-from engines.spawner import spawn
+from engines.sandbox.allow_list import SHARED_MEMORY, allow_list
+from engines.sandbox.level import active_level
+from engines.sandbox.needs import internal_ports
+from engines.sandbox.start import start_confined
 from settings.paths import shared_dir, work_dir
 from settings.schema import ArmName, Setting
 
@@ -58,6 +59,7 @@ def launch(
         EngineTimeout: not serving within `engine.startup_deadline_s`; carries the log's tail.
         EngineProtocolError: it serves, but `/server_info` is not what was launched.
         EngineError: the port asked for is in use.
+        SandboxUnavailable: `SPECFARM_SANDBOX` is no level, or one that does not work here.
     """
     if port is not None and not port_is_free(host, port):
         raise EngineError(
@@ -107,9 +109,12 @@ def _start(
     purpose: str,
 ) -> EngineProcess:
     driver = engine_driver(setting.engine.name)
+    ports = internal_ports(driver, port)
+    level = active_level(connects=bool(ports))
     registry = ProcessRegistry()
     scratch = Path(tempfile.mkdtemp(prefix="engine-", dir=work_dir("scratch")))
     cache_dir = shared_dir("caches", tree_hash)
+    allowed = allow_list(tree_dir, model_dir, (cache_dir, scratch, Path(SHARED_MEMORY)))
     record = new_record(
         setting=setting.name,
         arm=arm,
@@ -117,42 +122,45 @@ def _start(
         port=port,
         purpose=purpose,
         scratch=str(scratch),
+        sandbox=level.name,
     )
+    path = allowed.search_path(os.environ.get("PATH", os.defpath))
     env = child_environment(
         threads=setting.hardware.threads,
         cache_dir=cache_dir,
         scratch=scratch,
         driver=driver.environment(tree_dir, cache_dir),
-        extra={**(env_extra or {}), LAUNCH_ID: record.launch_id},
+        extra=env_extra,
+        inherited={**os.environ, "PATH": path},
     )
     log_dir.mkdir(parents=True, exist_ok=True)
     log = log_dir / f"{time.strftime('%Y%m%d-%H%M%S')}-{arm}-{tree_hash[:12]}-{port}.log"
-    command = [
-        *(sys.executable, "-I", "-S", exec_child.__file__),
-        str(record.owner_pid),
-        ",".join(map(str, cpus)) if cpus else "-",
-        "--",
-        *driver.command(setting, arm, tree_dir, model_dir, host, port, tree_hash),
-    ]
     registry.write(record)
     try:
         with log.open("ab") as output:
-            popen = spawn(
-                lambda: subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    cwd=tree_dir,
-                    env=env,
-                    start_new_session=True,
-                )
+            started = start_confined(
+                level,
+                allowed,
+                driver.command(setting, arm, tree_dir, model_dir, host, port, tree_hash),
+                tree=tree_dir,
+                model_dir=model_dir,
+                environment=env,
+                variables={LAUNCH_ID: record.launch_id},
+                port=port,
+                internal_ports=ports,
+                cpus=tuple(cpus or ()),
+                output=output,
             )
-    except OSError as error:
+    except (OSError, EngineCrashed) as error:
         registry.forget(record)
-        raise EngineCrashed(f"{arm} could not be started: {error}") from error
-    record = registry.started(record, popen.pid)
-    return EngineProcess(popen, record, registry, host, log, setting.engine.request_deadline_s)
+        raise EngineCrashed(
+            f"{arm} could not be started: {error}; the end of {log.name}: "
+            f"{log_tail(log) or '(empty)'}"
+        ) from error
+    record = registry.started(record, started.engine, started.keeper)
+    return EngineProcess(
+        started.popen, record, registry, host, log, setting.engine.request_deadline_s
+    )
 
 
 def _wait_until_serving(process: EngineProcess, deadline_s: float) -> None:

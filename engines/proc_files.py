@@ -1,4 +1,7 @@
-"""What /proc says of a process: identity is pid plus start time, for pids are used again."""
+"""What /proc says of a process: identity is pid plus start time, for pids are used again.
+
+Standard library only: the confined child uses it too.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ class ProcStat:
     """Fields of /proc/<pid>/stat (proc(5)); `start_time` is field 22, clock ticks since boot."""
 
     pid: int
+    name: str
     state: str
     parent: int
     group: int
@@ -22,19 +26,36 @@ class ProcStat:
 
 def proc_stat(pid: int) -> ProcStat | None:
     """None where there is no such process."""
+    return _stat(Path(f"/proc/{pid}/stat"))
+
+
+def _stat(path: Path) -> ProcStat | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = path.read_text(errors="replace")
     except OSError:
         return None
-    # The command name may hold blanks and brackets: fields start after the last ")".
-    fields = text[text.rindex(")") + 2 :].split()
-    return ProcStat(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    # The command name may hold blanks and brackets: it ends with the last ")".
+    head, _, tail = text.rpartition(")")
+    pid, _, name = head.partition(" (")
+    fields = tail.split()
+    numbers = (int(fields[i]) for i in (1, 2, 3, 19))
+    return ProcStat(int(pid), name, fields[0], *numbers)
+
+
+def is_alive(stat: ProcStat) -> bool:
+    """Whether it still runs. A zombie does not, unless only its first thread has ended."""
+    if stat.state == "X":
+        return False
+    return stat.state != "Z" or any(
+        thread is not None and thread.state not in "ZX"
+        for thread in map(_stat, Path(f"/proc/{stat.pid}/task").glob("*/stat"))
+    )
 
 
 def is_running(pid: int, start_time: int) -> bool:
-    """Whether exactly that process still runs (a zombie does not)."""
+    """Whether exactly that process still runs."""
     stat = proc_stat(pid)
-    return stat is not None and stat.start_time == start_time and stat.state not in "ZX"
+    return stat is not None and stat.start_time == start_time and is_alive(stat)
 
 
 def has_variable(pid: int, setting: bytes) -> bool:
@@ -52,6 +73,33 @@ def all_processes() -> Iterator[ProcStat]:
             stat = proc_stat(int(path.name))
             if stat is not None:
                 yield stat
+
+
+def children_of(pid: int) -> list[int]:
+    """Its children, zombies included; all of them only if none ends or starts meanwhile."""
+    found = []
+    try:
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += [int(child) for child in path.read_text().split()]
+    except OSError:
+        return []
+    # A kernel without CONFIG_PROC_CHILDREN has no such file.
+    return found or [stat.pid for stat in all_processes() if stat.parent == pid]
+
+
+def descendants_of(pid: int, processes: Iterable[ProcStat]) -> set[int]:
+    """Those among `processes` that stem from `pid`."""
+    children: dict[int, list[int]] = {}
+    for stat in processes:
+        children.setdefault(stat.parent, []).append(stat.pid)
+    found: set[int] = set()
+    ahead = [pid]
+    while ahead:
+        for child in children.get(ahead.pop(), ()):
+            if child not in found:
+                found.add(child)
+                ahead.append(child)
+    return found
 
 
 def listens(pids: Iterable[int], port: int) -> bool:

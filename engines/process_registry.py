@@ -1,86 +1,22 @@
 """Every engine ever started and not yet seen to end, on disk, so that none outlives its farm.
 
-A record is written before the process starts and removed after its last member is gone. Members
-are found by session, and by a launch id in their environment (which a child that makes a session
-of its own still carries); never by name. A child that also clears its environment is not found.
+A record is written before the process starts and removed after its last member is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import signal
-import time
-import uuid
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from engines.errors import EngineTimeout
-from engines.proc_files import all_processes, boot_id, has_variable, is_running, proc_stat
+from engines.proc_files import proc_stat
+from engines.process_ending import end_processes
+from engines.process_record import LAUNCH_ID, ProcessRecord, new_record
 from settings.paths import work_dir
 
-LAUNCH_ID = "ENGINE_LAUNCH_ID"
-
-
-@dataclass(frozen=True)
-class ProcessRecord:
-    """`pid` leads its own session and group; 0 until it has started. Times in clock ticks."""
-
-    launch_id: str
-    owner_pid: int
-    owner_start_time: int
-    boot: str
-    setting: str
-    arm: str
-    tree_hash: str
-    port: int
-    purpose: str
-    scratch: str
-    pid: int = 0
-    start_time: int = 0
-
-    @property
-    def marker(self) -> bytes:
-        return f"{LAUNCH_ID}={self.launch_id}".encode()
-
-    def owner_is_running(self) -> bool:
-        return self.boot == boot_id() and is_running(self.owner_pid, self.owner_start_time)
-
-    def members(self) -> list[int]:
-        """Pids of this launch that still run (zombies do not)."""
-        if self.boot != boot_id():
-            return []
-        leader = proc_stat(self.pid) if self.pid else None
-        session = self.pid if leader and leader.start_time == self.start_time else None
-        return [
-            stat.pid
-            for stat in all_processes()
-            if stat.state not in "ZX"
-            and stat.pid != os.getpid()
-            and (stat.session == session or has_variable(stat.pid, self.marker))
-        ]
-
-
-def new_record(
-    *, setting: str, arm: str, tree_hash: str, port: int, purpose: str, scratch: str
-) -> ProcessRecord:
-    """A record owned by this process, for an engine about to start."""
-    me = proc_stat(os.getpid())
-    assert me is not None
-    return ProcessRecord(
-        launch_id=uuid.uuid4().hex,
-        owner_pid=me.pid,
-        owner_start_time=me.start_time,
-        boot=boot_id(),
-        setting=setting,
-        arm=arm,
-        tree_hash=tree_hash,
-        port=port,
-        purpose=purpose,
-        scratch=scratch,
-    )
+__all__ = ["LAUNCH_ID", "ProcessRecord", "ProcessRegistry", "end_processes", "new_record"]
 
 
 class ProcessRegistry:
@@ -96,10 +32,15 @@ class ProcessRegistry:
         draft.write_text(json.dumps(asdict(record), indent=1))
         draft.replace(path)
 
-    def started(self, record: ProcessRecord, pid: int) -> ProcessRecord:
-        """The record with its process filled in, written."""
-        stat = proc_stat(pid)
-        full = replace(record, pid=pid, start_time=stat.start_time if stat else 0)
+    def started(self, record: ProcessRecord, pid: int, keeper: int) -> ProcessRecord:
+        """The record with its processes filled in, written."""
+        full = replace(
+            record,
+            pid=pid,
+            start_time=_start_time(pid),
+            keeper_pid=keeper,
+            keeper_start_time=_start_time(keeper),
+        )
         self.write(full)
         return full
 
@@ -123,43 +64,13 @@ class ProcessRegistry:
         for record in self.records():
             if record.owner_is_running():
                 continue
-            if record.members():
+            if record.members() or record.keeper_is_running():
                 end_processes(record, grace_s)
                 ended.append(record)
             self.forget(record)
         return ended
 
 
-def end_processes(record: ProcessRecord, grace_s: float) -> None:
-    """SIGTERM, then after `grace_s` seconds SIGKILL, to every member, stopped ones included.
-
-    Raises:
-        EngineTimeout: a member survived SIGKILL for ten seconds (uninterruptible in the kernel).
-    """
-    for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 10.0)):
-        deadline = time.monotonic() + wait_s
-        while members := record.members():
-            for pid in members:
-                _send(pid, number)
-                # A stopped process takes its SIGTERM only once it is continued.
-                _send(pid, signal.SIGCONT)
-            if _wait_until_gone(record, min(deadline, time.monotonic() + 1.0)):
-                return
-            if time.monotonic() > deadline:
-                break
-        else:
-            return
-    raise EngineTimeout(f"processes {record.members()} of {record.arm} survived SIGKILL")
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _wait_until_gone(record: ProcessRecord, deadline: float) -> bool:
-    while record.members():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def _start_time(pid: int) -> int:
+    stat = proc_stat(pid)
+    return stat.start_time if stat else 0

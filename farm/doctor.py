@@ -15,6 +15,8 @@ import psutil
 
 from engines.errors import EngineError
 from engines.registry import engine_driver
+from engines.sandbox.errors import SandboxUnavailable
+from engines.sandbox.level import REMEDY, active_level
 from settings.hardware import hardware
 from settings.paths import data_root
 from settings.schema import Setting
@@ -51,6 +53,7 @@ def checks(setting: Setting | None) -> list[Check]:
         _port(30000),
         _gpus(),
         _key(),
+        _sandbox(),
     ]
     return found + ([] if setting is None else _setting(setting))
 
@@ -113,6 +116,16 @@ def _key() -> Check:
     if os.environ.get("ANTHROPIC_API_KEY"):
         return Check("ANTHROPIC_API_KEY", "ok", "set")
     return Check("ANTHROPIC_API_KEY", "note", "not set", "only the Claude explorers need it")
+
+
+def _sandbox() -> Check:
+    try:
+        level = active_level()
+    except SandboxUnavailable as error:
+        return Check("sandbox", "missing", error.message, error.remedy)
+    if level.name == "rlimits":
+        return Check("sandbox", "note", level.summary, REMEDY)
+    return Check("sandbox", "ok", level.summary)
 
 
 def _setting(setting: Setting) -> list[Check]:

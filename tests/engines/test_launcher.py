@@ -91,6 +91,8 @@ def test_stop_ends_what_resists(launch_fake: Launch, behaviour: str, paused: boo
         engine.pause()
     engine.stop(grace_s=0.3)
     assert gone(processes)
+    # Of the two orphans one stayed in the engine's session.
+    assert engine.escaped == (("sleep",) if behaviour == "orphans" else ())
 
 
 def test_orphans_of_a_dead_leader_are_ended(launch_fake: Launch) -> None:
@@ -198,21 +200,44 @@ time.sleep(600)
 """
 
 
-def test_leftovers_of_a_killed_farm_are_ended(
-    data_folder: Path, launch_fake: Launch, fake_setting: Setting
-) -> None:
+def start_farm(level: str) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
+    """A farm in a process of its own with a paused engine of three processes."""
     root = Path(exec_child.__file__).parent.parent
-    farm = subprocess.Popen([sys.executable, "-c", FARM], stdout=subprocess.PIPE, cwd=root)
+    variables = {**os.environ, "SPECFARM_SANDBOX": level}
+    farm = subprocess.Popen(
+        [sys.executable, "-c", FARM], stdout=subprocess.PIPE, cwd=root, env=variables
+    )
     assert farm.stdout is not None
-    leader = psutil.Process(int(farm.stdout.readline()))
+    with farm.stdout as said:
+        leader = psutil.Process(int(said.readline()))
     processes = [leader, *leader.children(recursive=True)]
     assert len(processes) == 3
+    return farm, processes
+
+
+def test_a_killed_farm_leaves_nothing(data_folder: Path, launch_fake: Launch) -> None:
+    farm, processes = start_farm("auto")
     mine = launch_fake()
     assert ProcessRegistry().reap_leftovers() == []
     farm.kill()
     farm.wait()
-    farm.stdout.close()
-    # The leader dies with its farm; its children do not.
+    psutil.wait_procs(processes, timeout=10)
+    assert gone(processes)
+    assert mine.is_running()
+    ProcessRegistry().reap_leftovers()
+    assert [r.pid for r in ProcessRegistry().records()] == [mine.pid]
+
+
+def test_leftovers_of_a_farm_killed_with_its_keepers_are_ended(
+    data_folder: Path, launch_fake: Launch
+) -> None:
+    farm, processes = start_farm("rlimits")
+    leader = processes[0]
+    mine = launch_fake()
+    psutil.Process(leader.ppid()).kill()
+    farm.kill()
+    farm.wait()
+    # The leader dies with its keeper; its children do not.
     psutil.wait_procs([leader], timeout=5)
     assert gone([leader]) and not gone(processes)
     ended = ProcessRegistry().reap_leftovers(grace_s=0.2)
@@ -229,7 +254,8 @@ def test_a_reused_pid_is_not_ended(data_folder: Path, launch_fake: Launch) -> No
     (record,) = registry.records()
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         stale = {**record.__dict__, "launch_id": "f" * 32, "owner_pid": 2**22 + 1}
-        registry.write(type(record)(**{**stale, "pid": stranger.pid, "scratch": "/nonexistent"}))
+        stale |= {"pid": stranger.pid, "keeper_pid": stranger.pid, "scratch": "/nonexistent"}
+        registry.write(type(record)(**stale))
         assert registry.reap_leftovers() == []
         assert stranger.poll() is None
         stranger.kill()

@@ -1,0 +1,21 @@
+"""What a kind of engine needs of its sandbox beyond one port and its own folders."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class InternalPorts(Protocol):
+    """A driver whose engine is made of several processes that talk over loopback."""
+
+    def internal_ports(self, port: int) -> tuple[int, ...]:
+        """TCP ports that its processes bind and connect to, for the server on `port`. With any,
+        connect(2) is open to the engine: TCP to these ports only where Landlock has ABI 4, and Unix
+        sockets (docs/sandbox.md)."""
+        ...
+
+
+def internal_ports(driver: object, port: int) -> tuple[int, ...]:
+    """The driver's internal ports; none for most."""
+    return driver.internal_ports(port) if isinstance(driver, InternalPorts) else ()
