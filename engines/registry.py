@@ -15,11 +15,6 @@ _DRIVERS: dict[str, str] = {
 }
 
 
-def engine_names() -> tuple[str, ...]:
-    """The registered names, sorted."""
-    return tuple(sorted(_DRIVERS))
-
-
 def register_engine(name: str, target: str) -> None:
     """Add (or replace) an engine: `target` is `module:Class`, called without arguments."""
     _DRIVERS[name] = target
