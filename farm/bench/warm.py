@@ -37,9 +37,13 @@ def warm(
     *,
     max_rounds: int = 12,
     tolerance: float = 0.02,
+    cut: int | None = None,
 ) -> WarmUp:
     """Send `requests` round after round until `AGREEING_ROUNDS` round medians lie within
     `tolerance` of each other, at most `max_rounds` rounds. Nothing here is kept as a measurement.
+
+    With `cut` the client hangs up after that many tokens: rounds are short, and the requests are
+    still those of a timed answer, term by term.
 
     Raises:
         MeasurementError: no requests were given.
@@ -54,7 +58,8 @@ def warm(
         seconds = 0.0
         for index, request in enumerate(requests):
             client.flush_cache()
-            run = run_from_answer(client.stream(request), arm=engine.arm, request=index, repeat=0)
+            answer = client.stream(request, cut=cut)
+            run = run_from_answer(answer, arm=engine.arm, request=index, repeat=0)
             seconds += run.wall_s[-1]
             gaps += decode_steps(run).gap_s.tolist() or [run.ttft_s]
         medians.append(statistics.median(gaps))

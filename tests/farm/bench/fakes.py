@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from engines.answer_parsing import CUT
 from engines.answers import Answer, GenerationRequest
 from engines.errors import EngineCrashed
 
@@ -69,7 +70,10 @@ class FakeEngine:
         self.ledger.note(self.arm, "flush")
 
     def stream(
-        self, asked: GenerationRequest, on_event: Callable[..., object] | None = None
+        self,
+        asked: GenerationRequest,
+        on_event: Callable[..., object] | None = None,
+        cut: int | None = None,
     ) -> Answer:
         self.ledger.note(self.arm, f"send {asked.id}")
         sent = time.monotonic()
@@ -86,5 +90,8 @@ class FakeEngine:
             arrivals.append((time.monotonic(), count))
             if on_event is not None:
                 on_event(*arrivals[-1])
+            if cut is not None and count >= cut:
+                ids = tuple(range(100, 100 + count))
+                return Answer(asked, ids, CUT, sent, tuple(arrivals))
         ids = tuple(range(100, 100 + count))
         return Answer(asked, ids, "length", sent, tuple(arrivals), len(arrivals) - 1)

@@ -29,7 +29,9 @@ class ScriptedEngine:
     def resume(self) -> None: ...
     def stop(self) -> None: ...
 
-    def stream(self, asked: GenerationRequest, on_event: object = None) -> Answer:
+    def stream(
+        self, asked: GenerationRequest, on_event: object = None, cut: int | None = None
+    ) -> Answer:
         self.asked += 1
         step = next(self.steps)
         arrivals = tuple((1.0 + step * i, i + 1) for i in range(4))
