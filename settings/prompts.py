@@ -39,7 +39,7 @@ def search_prompts(setting: Setting, tokenizer_dir: Path) -> list[Prompt]:
         SettingError: a set has too few rows that fit.
         ProvisionError: a set cannot be fetched.
     """
-    render = _renderer(setting, tokenizer_dir)
+    render = chat_renderer(setting, tokenizer_dir)
     prompts: list[Prompt] = []
     for source in setting.prompts.search:
         if isinstance(prompt_set(source.set), Generator):
@@ -57,7 +57,7 @@ def heldout_prompts(setting: Setting, tokenizer_dir: Path, seed: int | str) -> l
     Raises: as `search_prompts`.
     """
     searched = {p.text for p in search_prompts(setting, tokenizer_dir)}
-    render = _renderer(setting, tokenizer_dir)
+    render = chat_renderer(setting, tokenizer_dir)
     prompts: list[Prompt] = []
     for source in setting.prompts.heldout:
         if isinstance(prompt_set(source.set), Generator):
@@ -125,9 +125,9 @@ def _first_heldout(setting: Setting, name: str) -> int | None:
     return min(firsts, default=None)
 
 
-def _renderer(setting: Setting, folder: Path) -> Callable[[str], tuple[int, ...] | None]:
+def chat_renderer(setting: Setting, folder: Path) -> Callable[[str], tuple[int, ...] | None]:
     """User message -> token ids through the model's chat template; None where too long."""
-    tokenizer = _tokenizer(str(folder))
+    tokenizer = tokenizer_of(folder)
     longest = setting.serving.max_total_tokens - setting.decoding.max_new_tokens
 
     def render(text: str) -> tuple[int, ...] | None:
@@ -143,10 +143,11 @@ def _renderer(setting: Setting, folder: Path) -> Callable[[str], tuple[int, ...]
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(folder: str) -> Any:
+def tokenizer_of(folder: Path) -> Any:
+    """The tokenizer of a model folder, with its chat template; SettingError where it has none."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
     if tokenizer.chat_template is None:
         raise SettingError(f"{folder} has no chat template", "Use an instruct model")
     return tokenizer

@@ -16,6 +16,9 @@ _NEEDED = {
     "random": ("config",),
 }
 
+# Tokens of the context that each of [verification] must leave free.
+_ROOM = {"answer_tokens": 48, "long_answer_tokens": 48, "long_prompt_tokens": 1}
+
 
 def check_rules(setting: Setting, file: Path) -> None:
     """Raise SettingError for the first rule the setting breaks."""
@@ -56,6 +59,7 @@ def check_rules(setting: Setting, file: Path) -> None:
     for arm in ("ar", "stock"):
         if arm not in setting.engine.arms:
             refuse(f"engine.arms.{arm} is missing", f"Add a table [engine.arms.{arm}]")
+    _check_verification(setting, file)
     _check_prompts(setting, file)
     _check_checkpoint(setting.target.checkpoint, "target.checkpoint", file)
     if setting.drafter.checkpoint is not None:
@@ -93,6 +97,19 @@ def _check_checkpoint(checkpoint: Checkpoint, where: str, file: Path) -> None:
         if getattr(checkpoint, field) is None:
             raise SettingError(
                 f"{file}: {where}.{field} is missing for source {checkpoint.source!r}", "Add it"
+            )
+
+
+def _check_verification(setting: Setting, file: Path) -> None:
+    """What the verifier asks must fit into the context beside a short prompt, or a short answer."""
+    total = setting.serving.max_total_tokens
+    for field, least in _ROOM.items():
+        value = getattr(setting.verification, field)
+        if value is not None and value + least > total:
+            raise SettingError(
+                f"{file}: verification.{field} = {value} leaves fewer than {least} of "
+                f"serving.max_total_tokens = {total}",
+                f"Write {max(1, total - least)} or less, or leave it out",
             )
 
 

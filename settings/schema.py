@@ -114,7 +114,7 @@ class EngineChoice(Section):
 class Measurement(Section):
     """How this setting decides: mode and estimator are names of farm.bench's registries."""
 
-    mode: Literal["slices", "abba", "launches"]
+    mode: Literal["slices", "abba", "launches", "blocks"]
     estimator: str
     prompts: Positive = 8
     repeats: Positive = 1
@@ -122,6 +122,22 @@ class Measurement(Section):
     launches_confirm: Annotated[int, Field(ge=2, strict=True)] = 3
     warm_rounds_max: Positive = 12
     seconds_per_candidate: Seconds = 80.0
+
+
+class Verification(Section):
+    """Sizes of the verifier-only prompts (`settings.verifier_prompts`), in tokens; what is left out
+    follows from the limits of serving and decoding.
+
+    `new_tokens`: the least that is asked for, one request at a time. `clients`: how many requests
+    are under way at once in the concurrent part. `deadline_s`: for the whole set.
+    """
+
+    new_tokens: Positive | None = None
+    answer_tokens: Positive | None = None
+    long_answer_tokens: Positive | None = None
+    long_prompt_tokens: Positive | None = None
+    clients: Annotated[int, Field(ge=8, le=256, strict=True)] = 8
+    deadline_s: Seconds = 600.0
 
 
 class Setting(Section):
@@ -138,4 +154,5 @@ class Setting(Section):
     prompts: Prompts
     engine: EngineChoice
     measurement: Measurement
+    verification: Verification = Verification()
     exact_twin: str | None = None
