@@ -6,52 +6,58 @@ to the client and what stock says of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.answers import Answer, GenerationRequest
 from settings.schema import Setting
-from verifier.calibration import POWER, Calibration, calibrate, exact_policy, policy_for
+from verifier.batch import Forced, force_answers, score, unit_of
+from verifier.calibration import Calibration, calibrate
 from verifier.ending import StopRules
 from verifier.errors import CalibrationError
-from verifier.forced import Forcer, Position
+from verifier.forced import Forcer
 from verifier.judgement import LosslessJudgement, judge, judge_malformed
-from verifier.margins import Unit
-from verifier.numeric_noise import numeric_noise
-from verifier.policy import MarginPolicy, unlimited
+from verifier.policy import MarginPolicy, exact_policy, unlimited
 from verifier.report import ForcingReport
 from verifier.request_checks import check_requests
-from verifier.token_forcing import check_answer
+from verifier.shapes import ShapeRow, forced_row, generated_row
+from verifier.sweep import Sweeps, border_requests, differing, restart_row
+from verifier.thresholds import POWER, policy_for
 
-OpenForcer = Callable[[], AbstractContextManager[Forcer]]
 LaunchStock = Callable[[str], AbstractContextManager[Forcer]]
-# Answers whose every position is forced in each row shape: a thousand positions.
+# Answers whose every position is forced in each other shape: a thousand positions.
 NOISE_ANSWERS = 12
+NO_SWEEPS = Sweeps()
 
 
 @dataclass(frozen=True)
 class CandidateOutputs:
-    """One candidate's timed answers and those of its tree on the FP32 twin.
+    """One candidate's timed answers, those of its tree on the FP32 twin, and those to the
+    verifier-only prompts.
 
     `requests` are what the farm sent (None: each answer's own request, for outputs that no farm
-    asked for). `exact_*` likewise.
+    asked for). `exact_*` and `verifier_*` likewise.
     """
 
     answers: tuple[Answer, ...]
     exact_answers: tuple[Answer, ...] = ()
     requests: tuple[GenerationRequest, ...] | None = None
     exact_requests: tuple[GenerationRequest, ...] | None = None
+    verifier_answers: tuple[Answer, ...] = ()
+    verifier_requests: tuple[GenerationRequest, ...] | None = None
 
 
 @dataclass(frozen=True)
 class VerifierResult:
-    """`report` is None where the answers were too malformed to force."""
+    """`report` is None where the answers were too malformed to force; the others where there was
+    nothing of their kind."""
 
     judgement: LosslessJudgement
     report: ForcingReport | None
     exact_report: ForcingReport | None
+    verifier_report: ForcingReport | None = None
 
 
 class VerifierCore:
@@ -64,10 +70,10 @@ class VerifierCore:
         rules: vocabulary size and stop ids of the target.
         calibration: None until `calibrate` has run (FP32 settings need none).
         detect_one_in: wrong tokens rarer than one in this many may go unseen (95 %).
-        delta, power: of the near-tie rate test, see `calibration.policy_for`; a wider delta needs
+        delta, power: of the near-tie rate test, see `thresholds.policy_for`; a wider delta needs
             fewer tokens and lets more through.
-        unit: `nats` where stock serves log-probabilities only.
 
+    Gaps are in BF16 ULPs where stock serves raw logits, in nats where it serves log-probabilities.
     Engine failures leave as exceptions (an invalid environment); a candidate's never do.
     """
 
@@ -81,7 +87,6 @@ class VerifierCore:
         detect_one_in: int = 1000,
         delta: float | None = None,
         power: float = POWER,
-        unit: Unit = "bf16_ulp",
     ) -> None:
         self.setting = setting
         self.rules = rules
@@ -90,7 +95,6 @@ class VerifierCore:
         self._detect_one_in = detect_one_in
         self._delta = delta
         self._power = power
-        self._unit = unit
 
     @property
     def is_exact(self) -> bool:
@@ -121,29 +125,43 @@ class VerifierCore:
         ar_answers: Sequence[Answer],
         stock_answers: Sequence[Answer],
         evidence: dict[str, Any] | None = None,
-        shapes: Mapping[str, OpenForcer] | None = None,
+        sweeps: Sweeps = NO_SWEEPS,
     ) -> Calibration:
-        """Force stock's own answers, keep and return the calibration.
-
-        `shapes` names ways to force with other row counts a pass (`8 rows`); a sample of the
-        answers is forced in each, for the numeric noise.
+        """Force stock's own answers, and a sample of them in every other shape; keep and return
+        the calibration.
 
         Raises:
             CalibrationError: stock contradicts itself, or the answers are too few for delta (the
                 message says how many tokens would do); an earlier calibration stays.
         """
-        policy = exact_policy() if self.is_exact else unlimited(self._unit)
+        parted = differing(stock_answers, sweeps.restarted)
         with self._launch(self.setting.name) as force:
-            ar = self._force_all(ar_answers, force, policy)
-            stock = self._force_all(stock_answers, force, policy)
-            sample = _distinct([*ar_answers, *stock_answers])[:NOISE_ANSWERS]
-            forced = [force(a.request.prompt_ids, a.output_ids) for a in sample]
-        shaped: dict[str, list[Sequence[Position]]] = {}
-        for name, opened in ({} if self.is_exact else shapes or {}).items():
-            with opened() as force:
-                shaped[name] = [force(a.request.prompt_ids, a.output_ids) for a in sample]
-        noise = numeric_noise(forced, shaped, self._unit) if shaped else None
-        calibration = calibrate(self.setting, ar, stock, evidence, noise)
+            borders = []
+            if sweeps.generate is not None:
+                borders = [sweeps.generate(r) for r in border_requests(stock_answers)]
+            forced = force_answers([*ar_answers, *stock_answers, *parted, *borders], force)
+        unit = unit_of(forced)
+        policy = exact_policy(unit=unit) if self.is_exact else unlimited(unit)
+
+        def scored(answers: Sequence[Answer]) -> ForcingReport:
+            return score(answers, forced, policy, self.rules)
+
+        rows: list[ShapeRow] = []
+        if borders:
+            lengths = f"prompts of {_lengths(borders)} tokens"
+            rows.append(generated_row(lengths, "1 row a step", scored(borders)))
+        restart = restart_row(
+            self.setting.name, self.is_exact, stock_answers, sweeps.restarted, scored(parted)
+        )
+        rows += [] if restart is None else [restart]
+        sample = [*_distinct([*ar_answers, *stock_answers])[:NOISE_ANSWERS], *borders]
+        pairs = [(a.request.prompt_ids, a.output_ids) for a in sample]
+        base = [forced[pair] for pair in pairs]
+        for shape in sweeps.shapes:
+            rows.append(forced_row(shape.name, shape.path, base, shape.force(pairs), policy))
+        calibration = calibrate(
+            self.setting, scored(ar_answers), scored(stock_answers), evidence, rows
+        )
         self._policy_from(calibration)
         self.calibration = calibration
         return calibration
@@ -170,7 +188,8 @@ class VerifierCore:
         malformed = [self._malformed(batch) for batch in batches]
         sound = [b for b, m in zip(batches, malformed, strict=True) if m is None]
         policy = self.policy
-        reports = self._force_batches(self.setting.name, [b.answers for b in sound], policy)
+        parts = [part for b in sound for part in (b.answers, b.verifier_answers)]
+        reports = self._force_batches(self.setting.name, parts, policy)
         exact_reports: list[ForcingReport | None] = [None] * len(sound)
         twin = self.setting.exact_twin
         if twin is not None and any(b.exact_answers for b in sound):
@@ -178,15 +197,14 @@ class VerifierCore:
                 self._force_batches(twin, [b.exact_answers for b in sound], exact_policy())
             )
         results = []
-        done = iter(zip(reports, exact_reports, strict=True))
+        done = iter(zip(reports[::2], reports[1::2], exact_reports, strict=True))
         for problem in malformed:
             if problem is not None:
                 results.append(VerifierResult(problem, None, None))
                 continue
-            report, exact = next(done)
-            exact = exact if exact is not None and exact.rows else None
-            judgement = judge(report, self.calibration, policy, exact)
-            results.append(VerifierResult(judgement, report, exact))
+            report, hidden, exact = next(done)
+            judgement = judge(report, self.calibration, policy, _some(exact), _some(hidden))
+            results.append(VerifierResult(judgement, report, _some(exact), _some(hidden)))
         return results
 
     def _malformed(self, batch: CandidateOutputs) -> LosslessJudgement | None:
@@ -194,6 +212,7 @@ class VerifierCore:
         for requests, answers in (
             (batch.requests, batch.answers),
             (batch.exact_requests, batch.exact_answers),
+            (batch.verifier_requests, batch.verifier_answers),
         ):
             sent = tuple(a.request for a in answers) if requests is None else requests
             problems += check_requests(sent, answers, self.rules.vocab_size)
@@ -204,42 +223,24 @@ class VerifierCore:
     ) -> list[ForcingReport]:
         if not any(batches):
             return [ForcingReport((), policy.unit) for _ in batches]
+        forced: Forced = {}
         with self._launch(setting) as force:
-            return [self._force_all(batch, force, policy) for batch in batches]
-
-    def _force_all(
-        self, answers: Sequence[Answer], force: Forcer, policy: MarginPolicy
-    ) -> ForcingReport:
-        return force_all(answers, force, policy, self.rules)
-
-
-def force_all(
-    answers: Sequence[Answer], force: Forcer, policy: MarginPolicy, rules: StopRules
-) -> ForcingReport:
-    """Force every answer; a repeated (prompt, output) is forced once and scored each time."""
-    known: dict[tuple[tuple[int, ...], tuple[int, ...]], Sequence[Position]] = {}
-    earlier: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    rows = []
-    for answer in answers:
-        prompt, ids = answer.request.prompt_ids, answer.output_ids
-        if (prompt, ids) not in known:
-            known[prompt, ids] = force(prompt, ids)
-        seen = earlier.setdefault(prompt, [])
-        fresh_from = max((_common_prefix(ids, other) for other in seen), default=0)
-        if ids in seen:  # a left-out stop token was scored with the first copy
-            fresh_from += 1
-        else:
-            seen.append(ids)
-        rows.append(check_answer(answer, known[prompt, ids], policy, rules, fresh_from=fresh_from))
-    return ForcingReport(tuple(rows), policy.unit)
+            for batch in batches:
+                forced = force_answers(batch, force, forced)
+        if policy.kind == "exact":
+            policy = replace(policy, unit=unit_of(forced))
+        return [score(batch, forced, policy, self.rules) for batch in batches]
 
 
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    pairs = zip(a, b, strict=False)
-    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
+def _some(report: ForcingReport | None) -> ForcingReport | None:
+    return report if report is not None and report.rows else None
 
 
 def _distinct(answers: Sequence[Answer]) -> list[Answer]:
     """The answers without repeats of a prompt and its output, in order."""
     found = {(a.request.prompt_ids, a.output_ids): a for a in answers}
     return list(found.values())
+
+
+def _lengths(answers: Sequence[Answer]) -> str:
+    return ", ".join(str(len(a.request.prompt_ids)) for a in answers)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+# One answer to force: (prompt ids, output ids).
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
 
 class Position(Protocol):
     """Stock's choice at one position, given the prompt and the answer's tokens before it.

@@ -35,37 +35,52 @@ def judge(
     calibration: Calibration | None,
     policy: MarginPolicy,
     exact: ForcingReport | None = None,
+    hidden: ForcingReport | None = None,
 ) -> LosslessJudgement:
-    """Decide about one candidate.
+    """Decide about one candidate. Where it is refused, evidence says `caught_by` which check and
+    `caught_in` which answers (timed, verifier_set, fp32_exact).
 
     Args:
         report: the candidate's own answers forced on stock of its setting.
         calibration: the A/A the near-tie rate is compared with; without one a near-tie policy
             can only refuse or stay inconclusive.
         exact: answers of the same tree on the FP32 twin, forced there.
+        hidden: its answers to the verifier-only prompts. Their near-tie rate is shown and not
+            tested: the calibration saw text of another kind.
     """
     evidence: dict[str, Any] = {"policy": asdict(policy), "forcing": report.totals()}
     if calibration is not None:
         evidence["calibration"] = calibration.summary()
     if exact is not None:
         evidence["exact"] = exact.totals()
+    if hidden is not None:
+        evidence["verifier_set"] = {**hidden.totals(), "by_family": hidden.by_family()}
 
     def end(status: Status, reason: str) -> LosslessJudgement:
         return LosslessJudgement(status, reason, evidence)
 
-    for name, batch in (("", report), ("FP32-exact: ", exact)):
+    for where, name, batch in (
+        ("timed", "", report),
+        ("verifier_set", "verifier-only prompts: ", hidden),
+        ("fp32_exact", "FP32-exact: ", exact),
+    ):
         fault = None if batch is None else _fault(batch)
-        if fault:
-            return end("not_lossless", name + fault)
+        if fault is not None:
+            caught_by, reason = fault
+            evidence["caught_by"] = "fp32_exact" if where == "fp32_exact" else caught_by
+            evidence["caught_in"] = where
+            return end("not_lossless", name + reason)
     if policy.kind == "near_tie":
         if calibration is None or policy.delta is None:
             return end("inconclusive", "no A/A calibration: the near-tie rate cannot be tested")
         status, reason = _rate_test(report, calibration, policy, policy.delta, evidence)
+        if status == "not_lossless":
+            evidence |= {"caught_by": "near_tie_rate", "caught_in": "timed"}
         if status != "lossless":
             return end(status, reason)
     if policy.requires_exact and exact is None:
         return end("inconclusive", "the FP32-exact run of this tree is missing")
-    checked = report.fresh_tokens + (exact.fresh_tokens if exact else 0)
+    checked = sum(batch.fresh_tokens for batch in (report, hidden, exact) if batch is not None)
     evidence["tokens_towards_detection"] = checked
     if checked < max(policy.min_tokens_detect, 1):
         return end(
@@ -84,23 +99,29 @@ def judge_malformed(problems: list[RequestProblem]) -> LosslessJudgement:
     return LosslessJudgement(
         status,
         f"malformed answers ({first.kind}): {where}{first.detail}",
-        {"problems": [asdict(p) for p in problems[:20]], "problem_count": len(problems)},
+        {
+            "problems": [asdict(p) for p in problems[:20]],
+            "problem_count": len(problems),
+            "caught_by": "requests",
+        },
     )
 
 
-def _fault(report: ForcingReport) -> str | None:
+def _fault(report: ForcingReport) -> tuple[str, str] | None:
+    """The check that caught it, and what it saw."""
     bad = report.first_bad
     if bad is None:
         return None
     where = f"request {bad.request_id}, position {bad.first_bad_position}"
     if any(r.not_finite for r in report.rows):
-        return f"values that are not finite, or tokens outside stock's reach; first: {where}"
+        reason = f"values that are not finite, or tokens outside stock's reach; first: {where}"
+        return "token_forcing", reason
     if report.mismatches:
-        return (
+        return "token_forcing", (
             f"{report.mismatches} of {report.tokens_checked} tokens are not stock's choice "
             f"(worst gap {report.worst_gap_ulps:g} {report.unit}); first: {where}"
         )
-    return f"wrong end of answer ({bad.end_reason}); {where}"
+    return "ending", f"wrong end of answer ({bad.end_reason}); {where}"
 
 
 def _rate_test(

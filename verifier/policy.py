@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from verifier.margins import Unit
+from verifier.proportions import detection_tokens
 
 # FP32 prefill and decode sum in different orders: equal to about 1e-6 of a logit. Two logits
 # closer than this floor are one value to FP32 arithmetic (docs/losslessness.md).
@@ -44,6 +45,21 @@ class MarginPolicy:
 def numeric_floor(top: float, raw: bool) -> float:
     """Largest absolute difference that FP32 arithmetic cannot tell from a tie at `top`."""
     return EXACT_RELATIVE_FLOOR * max(abs(top), 1.0) if raw else EXACT_LOGPROB_FLOOR
+
+
+def exact_policy(detect_one_in: int = 1000, unit: Unit = "bf16_ulp") -> MarginPolicy:
+    """FP32: every token the argmax; a tie within FP32's own noise is counted, not refused."""
+    return MarginPolicy(
+        kind="exact",
+        unit=unit,
+        allowed_gap=0.0,
+        delta=None,
+        min_tokens=0,
+        detect_one_in=detect_one_in,
+        min_tokens_detect=detection_tokens(1 / detect_one_in),
+        requires_exact=False,
+        source="FP32: no mismatch; ties below the numeric floor are counted apart",
+    )
 
 
 def unlimited(unit: Unit) -> MarginPolicy:

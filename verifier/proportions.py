@@ -83,6 +83,40 @@ def detection_tokens(wrong_rate: float, confidence: float = 0.95) -> int:
     return math.ceil(math.log(1 - confidence) / math.log1p(-wrong_rate))
 
 
+def wrong_rate_bound(wrong: int, tokens: int, confidence: float = 0.95) -> float:
+    """One-sided upper bound of the share of wrong tokens after `wrong` in `tokens` (Clopper and
+    Pearson 1934): the rate at which so few or fewer are met with probability 1 - confidence."""
+    if wrong >= tokens:
+        return 1.0
+    low, high = wrong / tokens, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _at_most(wrong, tokens, middle) > 1 - confidence:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _at_most(events: int, trials: int, rate: float) -> float:
+    """P(X <= events) of a binomial, summed in logarithms."""
+    if rate >= 1.0:
+        return 0.0
+    if rate <= 0.0:
+        return 1.0
+    total = math.lgamma(trials + 1)
+    return math.fsum(
+        math.exp(
+            total
+            - math.lgamma(k + 1)
+            - math.lgamma(trials - k + 1)
+            + k * math.log(rate)
+            + (trials - k) * math.log1p(-rate)
+        )
+        for k in range(events + 1)
+    )
+
+
 def noninferiority_tokens(
     stock: Rate,
     delta: float,

@@ -9,6 +9,8 @@ from verifier.margins import Unit
 from verifier.proportions import Rate, design_effect
 from verifier.token_forcing import AnswerCheck
 
+_FAMILY_SUMS = ("answers", "tokens", "mismatches", "near_ties", "bad_ends")
+
 
 @dataclass(frozen=True)
 class ForcingReport:
@@ -57,6 +59,18 @@ class ForcingReport:
     def design_effect(self) -> float:
         """Over-dispersion of near-ties between answers, at least 1."""
         return design_effect([Rate(r.fresh_near_ties, r.fresh_tokens) for r in self.rows])
+
+    def by_family(self) -> dict[str, dict[str, int]]:
+        """Totals of each family of requests, in the order they first appear."""
+        found: dict[str, dict[str, int]] = {}
+        for row in self.rows:
+            sums = found.setdefault(row.family, dict.fromkeys(_FAMILY_SUMS, 0))
+            sums["answers"] += 1
+            sums["tokens"] += row.tokens_checked
+            sums["mismatches"] += row.mismatches
+            sums["near_ties"] += row.near_ties
+            sums["bad_ends"] += not row.end_ok
+        return found
 
     def totals(self) -> dict[str, Any]:
         """JSON-serialisable totals for evidence."""

@@ -50,6 +50,7 @@ class AnswerCheck:
     fresh_tokens: int
     fresh_near_ties: int
     gaps: tuple[float, ...] = ()
+    family: str = ""
 
     @property
     def ok(self) -> bool:
@@ -116,6 +117,7 @@ def check_answer(
         fresh_tokens=len(classes[fresh_from:]),
         fresh_near_ties=classes[fresh_from:].count(TokenClass.NEAR_TIE),
         gaps=gaps,
+        family=answer.request.family,
     )
 
 

@@ -11,31 +11,42 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from engines.answers import Answer
 from settings.errors import SpecfarmError
 from settings.one_line_parser import OneLineParser
 from settings.paths import work_dir
 from settings.schema import Setting
-from verifier.calibration import (
-    LEAST_GAP,
-    Calibration,
-    exact_policy,
-    load_calibration,
-    policy_for,
-)
-from verifier.core import LaunchStock, force_all
+from verifier.batch import force_answers, score, unit_of
+from verifier.calibration import LEAST_GAP, Calibration
+from verifier.calibration_file import load_calibration
+from verifier.core import LaunchStock
 from verifier.ending import StopRules
 from verifier.errors import CalibrationError, OutputsError
 from verifier.forced import Forcer
 from verifier.judgement import LosslessJudgement, judge
-from verifier.policy import MarginPolicy
+from verifier.margins import Unit
+from verifier.outputs_file import parse_outputs
+from verifier.outputs_table import print_json, print_table
+from verifier.policy import MarginPolicy, exact_policy
+from verifier.power import Power, power_of
 from verifier.proportions import detection_tokens
-from verifier.report import ForcingReport, finite
+from verifier.report import ForcingReport
 from verifier.request_checks import check_requests
+from verifier.thresholds import policy_for
+
+
+@dataclass(frozen=True)
+class VerifiedOutputs:
+    """What was forced, the rules it was held to, the verdict, and what the sample can show."""
+
+    report: ForcingReport
+    policy: MarginPolicy
+    judgement: LosslessJudgement
+    power: Power
 
 
 def calibration_path(setting: str) -> Path:
@@ -43,16 +54,16 @@ def calibration_path(setting: str) -> Path:
     return work_dir("calibration") / f"{setting}.json"
 
 
-def outputs_policy(setting: Setting, calibration: Calibration | None) -> MarginPolicy:
+def outputs_policy(setting: Setting, calibration: Calibration | None, unit: Unit) -> MarginPolicy:
     """The setting's policy without the FP32-exact duty; least margins where none is calibrated."""
     if setting.target.weights_dtype == "fp32":
-        return exact_policy()
+        return exact_policy(unit=unit)
     if calibration is not None:
         return replace(policy_for(setting, calibration), requires_exact=False)
     return MarginPolicy(
         kind="near_tie",
-        unit="bf16_ulp",
-        allowed_gap=LEAST_GAP["bf16_ulp"],
+        unit=unit,
+        allowed_gap=LEAST_GAP[unit],
         delta=None,
         min_tokens=0,
         detect_one_in=1000,
@@ -68,34 +79,41 @@ def verify_outputs(
     force: Forcer,
     rules: StopRules,
     calibration: Calibration | None = None,
-) -> tuple[ForcingReport, LosslessJudgement]:
+) -> VerifiedOutputs:
     """Force all answers and judge them; ids outside the vocabulary are a usage error.
 
     Raises:
         OutputsError: an answer that stock cannot even read.
         engines.errors.EngineError: the forcing engine failed.
     """
-    problems = check_requests([a.request for a in answers], answers, rules.vocab_size)
-    unreadable = [p for p in problems if p.kind == "ids"]
-    for answer in answers:
-        if any(i >= rules.vocab_size for i in answer.request.prompt_ids):
-            raise OutputsError(
-                f"request {answer.request.id}: a prompt id is outside [0, {rules.vocab_size})",
-                "use the setting's own tokenizer",
-            )
-    if unreadable:
-        raise OutputsError(
-            f"request {unreadable[0].request_id}: output_ids: {unreadable[0].detail}",
-            "use the setting's own tokenizer",
-        )
+    _check_readable(answers, rules.vocab_size)
+    forced = force_answers(answers, force)
+    unit = unit_of(forced)
     try:
-        policy = outputs_policy(setting, calibration)
+        policy = outputs_policy(setting, calibration, unit)
     except CalibrationError as error:
         # A calibration that decides nothing is none: the outputs are forced and stay inconclusive.
         calibration = None
-        policy = replace(outputs_policy(setting, None), source=f"not calibrated: {error.message}")
-    report = force_all(answers, force, policy, rules)
-    return report, judge(report, calibration, policy)
+        policy = outputs_policy(setting, None, unit)
+        policy = replace(policy, source=f"not calibrated: {error.message}")
+    report = score(answers, forced, policy, rules)
+    judgement = judge(report, calibration, policy)
+    return VerifiedOutputs(report, policy, judgement, power_of(report, policy))
+
+
+def _check_readable(answers: Sequence[Answer], vocab_size: int) -> None:
+    for answer in answers:
+        if any(i >= vocab_size for i in answer.request.prompt_ids):
+            raise OutputsError(
+                f"request {answer.request.id}: a prompt id is outside [0, {vocab_size})",
+                "use the setting's own tokenizer",
+            )
+    for problem in check_requests([a.request for a in answers], answers, vocab_size):
+        if problem.kind == "ids":
+            raise OutputsError(
+                f"request {problem.request_id}: output_ids: {problem.detail}",
+                "use the setting's own tokenizer",
+            )
 
 
 def main(argv: Sequence[str] | None = None, launch_stock: LaunchStock | None = None) -> int:
@@ -123,71 +141,23 @@ def _run(args: argparse.Namespace, out: TextIO, launch_stock: LaunchStock) -> in
     from verifier.target_rules import stop_rules
 
     setting = load_setting(args.setting)
-    answers = parse(args.outputs, setting)
+    answers = parse_outputs(args.outputs, setting.decoding.max_new_tokens)
     path = args.calibration or calibration_path(setting.name)
     if args.calibration is not None and not path.is_file():
         raise CalibrationError(f"{path} does not exist", "leave --calibration out or calibrate")
     calibration = load_calibration(path) if path.is_file() else None
     rules = stop_rules(ensure_target(setting), setting)
     with launch_stock(args.setting) as force:
-        report, judgement = verify_outputs(setting, answers, force, rules, calibration)
-    if args.json:
-        print_json(report, judgement, out)
-    else:
-        print_table(report, judgement, out)
-    return 0 if judgement.lossless else 1
-
-
-def parse(path: Path, setting: Setting) -> list[Answer]:
-    """`parse_outputs` with the setting's limit as the default."""
-    from verifier.outputs_file import parse_outputs
-
-    return parse_outputs(path, setting.decoding.max_new_tokens)
+        verified = verify_outputs(setting, answers, force, rules, calibration)
+    show = print_json if args.json else print_table
+    show(verified.report, verified.policy, verified.judgement, verified.power, out)
+    return 0 if verified.judgement.lossless else 1
 
 
 def _launch_stock(setting_name: str) -> AbstractContextManager[Forcer]:
     from verifier.stock_forcer import launch_stock_forcer
 
     return launch_stock_forcer(setting_name)
-
-
-def print_json(report: ForcingReport, judgement: LosslessJudgement, out: TextIO) -> None:
-    """One line a request, one for the total."""
-    for row in report.to_json()["rows"]:
-        print(json.dumps({"event": "request", **row}), file=out)
-    total: dict[str, Any] = {
-        "event": "total",
-        **report.totals(),
-        "verdict": judgement.status,
-        "reason": judgement.reason,
-        "evidence": judgement.evidence,
-    }
-    print(json.dumps(total), file=out)
-
-
-def print_table(report: ForcingReport, judgement: LosslessJudgement, out: TextIO) -> None:
-    """Per request and in total: tokens, mismatches, near-ties, worst gap, first bad, end."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="token forcing on stock")
-    for name in ("request", "tokens", "mismatches", "near-ties", f"worst gap ({report.unit})"):
-        table.add_column(name, justify="left" if name == "request" else "right")
-    table.add_column("first bad", justify="right")
-    table.add_column("end")
-    for row in report.rows:
-        bad = "-" if row.first_bad_position is None else str(row.first_bad_position)
-        numbers = (row.tokens_checked, row.mismatches, row.near_ties + row.exact_ties)
-        gap = f"{finite(row.worst_gap_ulps)}"
-        table.add_row(row.request_id, *map(str, numbers), gap, bad, row.end_reason)
-    table.add_section()
-    numbers = (report.tokens_checked, report.mismatches, report.near_ties + report.exact_ties)
-    first = report.first_bad_position or "-"
-    worst = f"{finite(report.worst_gap_ulps)}"
-    table.add_row("total", *map(str, numbers), worst, first, judgement.status)
-    console = Console(file=out)
-    console.print(table)
-    console.print(f"verdict: {judgement.status}: {judgement.reason}", highlight=False)
 
 
 if __name__ == "__main__":

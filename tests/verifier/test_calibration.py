@@ -1,21 +1,23 @@
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.verifier.settings_for_tests import tiny
-from verifier.calibration import (
-    Calibration,
-    calibrate,
+from verifier.calibration import Calibration, calibrate
+from verifier.calibration_file import (
     calibration_from_json,
     load_calibration,
-    policy_for,
     save_calibration,
 )
 from verifier.errors import CalibrationError
 from verifier.report import ForcingReport
+from verifier.shapes import ShapeRow
+from verifier.thresholds import policy_for
 from verifier.token_forcing import AnswerCheck
+from verifier.words import thresholds_in_words
 
 
 def row(name: str, tokens: int, gaps: tuple[float, ...] = (), **fields: object) -> AnswerCheck:
@@ -101,3 +103,50 @@ def test_json_round_trip(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("[")
     with pytest.raises(CalibrationError):
         load_calibration(tmp_path / "c.json")
+
+
+def shape(**fields: object) -> ShapeRow:
+    base = ShapeRow("8 rows a pass", "a verify step's kernels", 1000, 4, 1.0, 3.5, 2.0)
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+def test_the_worst_gap_is_over_every_shape_and_named_in_words() -> None:
+    calibration = calibrate(tiny(), batch(48), batch(48), shapes=[shape()])
+    assert [row.shape for row in calibration.shapes] == ["ar", "stock", "8 rows a pass"]
+    assert calibration.worst_gap == 3.5
+    assert policy_for(tiny(), calibration).allowed_gap == 3.5
+    words = thresholds_in_words(tiny(), calibration, {"verify": {}, "wide": {"delta": 0.03}})
+    assert "worst gap 3.5 BF16 ULPs, in 8 rows a pass" in words["stock"][0]
+    assert "48 near-ties in 3072 tokens (1.56%)" in words["stock"][0]
+    assert "4 near-ties (0.40%)" in words["stock"][3]
+    policy = policy_for(tiny(), calibration)
+    assert any(f"N = {policy.min_tokens} " in sentence for sentence in words["verify"])
+    assert any("delta = 1.56%" in sentence for sentence in words["verify"])
+    assert any("delta = 3.00%" in sentence for sentence in words["wide"])
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (shape(worst_change=8.5), "move by 8.5"),
+        (shape(worst_change=math.inf), "move by inf"),
+        (shape(worst_gap=9.0), "9 bf16_ulp from its own choice in 8 rows"),
+        (shape(mismatches=1), "8 rows a pass stock makes 1 choices"),
+    ],
+)
+def test_a_shape_that_rounding_does_not_explain_calibrates_nothing(
+    row: ShapeRow, said: str
+) -> None:
+    with pytest.raises(CalibrationError, match=said):
+        calibrate(tiny(), batch(48), batch(48), shapes=[row])
+
+
+def test_too_small_a_calibration_says_so_in_its_words() -> None:
+    words = thresholds_in_words(tiny(), calibrated(batch(2)), {"verify": {}})
+    assert "calibrate with about" in words["verify"][0]
+
+
+def test_shapes_survive_json(tmp_path: Path) -> None:
+    calibration = calibrate(tiny(), batch(48), batch(48), shapes=[shape()])
+    save_calibration(calibration, tmp_path / "c.json")
+    assert load_calibration(tmp_path / "c.json") == calibration

@@ -8,10 +8,12 @@ import pytest
 
 from tests.verifier.settings_for_tests import tiny
 from tests.verifier.test_calibration import batch, row
-from verifier.calibration import calibrate, exact_policy, policy_for
+from verifier.calibration import calibrate
 from verifier.errors import CalibrationError
 from verifier.judgement import judge
+from verifier.policy import exact_policy
 from verifier.report import ForcingReport
+from verifier.thresholds import policy_for
 
 RATE = 0.011
 TOKENS = 64

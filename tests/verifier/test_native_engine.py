@@ -13,10 +13,11 @@ from engines.registry import engine_driver
 from engines.tree_store import TreeStore
 from settings.weights import ensure_target
 from tests.verifier.settings_for_tests import FOLDER, tiny
-from verifier.calibration import exact_policy
-from verifier.core import VerifierCore, force_all
+from verifier.batch import force_all
+from verifier.core import VerifierCore
 from verifier.ending import StopRules
 from verifier.forced import Forcer
+from verifier.policy import exact_policy
 from verifier.stock_forcer import launch_stock_forcer
 from verifier.target_rules import stop_rules
 

@@ -5,10 +5,9 @@ import pytest
 
 from engines.answers import Answer
 from tests.verifier.oracle import EOS, VOCAB, OracleModel, OraclePosition, request
-from verifier.calibration import exact_policy
 from verifier.ending import StopRules
 from verifier.errors import ForcingError
-from verifier.policy import MarginPolicy, unlimited
+from verifier.policy import MarginPolicy, exact_policy, unlimited
 from verifier.token_forcing import TokenClass, check_answer, classify
 
 RULES = StopRules(VOCAB, frozenset({EOS}))

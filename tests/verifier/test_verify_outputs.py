@@ -12,7 +12,8 @@ from engines.answers import Answer
 from tests.verifier.oracle import OracleModel, launcher, request
 from tests.verifier.settings_for_tests import FOLDER, tiny
 from tests.verifier.test_calibration import batch
-from verifier.calibration import calibrate, save_calibration
+from verifier.calibration import calibrate
+from verifier.calibration_file import save_calibration
 from verifier.verify_outputs import calibration_path, main
 
 Command = Callable[..., tuple[int, list[dict[str, object]]]]
