@@ -1,5 +1,5 @@
 """AR beside transformers' own `generate`, interleaved on this machine:
-`python -m farm.bench.beside SETTING [--seconds 120] [--launches 2] [--out F.json]`.
+`python -m farm.bench.beside SETTING [--seconds 120] [--launches 3] [--out F.json]`.
 
 Both serve the setting's target in its dtype with its threads, resident together and measured as a
 campaign measures them (the setting's mode and estimator, its search prompts); the interval holds
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = OneLineParser(prog="python -m farm.bench.beside", description=__doc__)
     parser.add_argument("setting")
     parser.add_argument("--seconds", type=float, default=120.0, help="timed, over all launches")
-    parser.add_argument("--launches", type=int, default=2)
+    parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--out", type=Path, help="also write ratio, machine and recordings as JSON")
     options = parser.parse_args(arguments)
     if not 1.0 <= options.seconds <= 86_400.0:
