@@ -126,12 +126,20 @@ class Engine:
         return len(kept)
 
     def _stop_text(self, request: GenerateRequest, output_ids: list[int]) -> str | None:
+        """The stop string in the answer's text, which no earlier token completed."""
         if self.decode_text is None:
             return None
-        # A stop string of n characters spans at most n tokens that add text, plus split characters.
-        tail = output_ids[-(max(map(len, request.stop_texts)) + 8) :]
-        text = self.decode_text(tail)
-        return next((stop for stop in request.stop_texts if stop in text), None)
+        longest = max(map(len, request.stop_texts))
+        # A character is up to four tokens, and a cut one shows as up to three at the tail's start.
+        needed, size = longest + 3, 4 * longest + 8
+        while True:
+            tail = output_ids[-size:]
+            text = self.decode_text(tail)
+            found = next((stop for stop in request.stop_texts if stop in text), None)
+            # Special tokens add no text: the tail must reach back past as many as there are.
+            if found or size >= len(output_ids) or len(self.decode_text(tail[:-1])) >= needed:
+                return found
+            size *= 2
 
 
 def load_engine(

@@ -128,10 +128,12 @@ def test_output_logprobs_belong_to_the_output(served: Any) -> None:
 def test_stops(served: Any) -> None:
     client, state, reference = served
     truth = reference_greedy(reference, PROMPT, 60)
-    by_token = generate(client, **greedy_body(60, stop_token_ids=[truth[20]]))
+    stop_at = {"stop_token_ids": [truth[20]]}
+    by_token = generate(client, **greedy_body(60, ignore_eos=False, **stop_at))
     end = truth.index(truth[20]) + 1
     assert by_token["output_ids"] == truth[:end]
     assert by_token["meta_info"]["finish_reason"] == {"type": "stop", "matched": truth[20]}
+    assert generate(client, **greedy_body(60, **stop_at))["output_ids"] == truth
 
     text = state.tokenizer.decode(truth)
     stop = text[20:22]
