@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.campaign.decide import environment_fault
-from farm.campaign.jobs import Job, Outcome
+from farm.campaign.jobs import Job, Outcome, VerifyJob
 from farm.campaign.workers import Workers
 from farm.ledger import Ledger, UnitKey
 
@@ -84,6 +84,7 @@ class Scheduler:
         self._results: list[Any] = []
         self._waiting: deque[tuple[int, Task]] = deque()
         self._running: dict[str, tuple[int, Task]] = {}
+        self._waiting_for_forcing: set[str] = set()
         self.result: Any = None
         self.finished = False
 
@@ -99,16 +100,21 @@ class Scheduler:
             return False
         if self._phase is None or not (self._waiting or self._running):
             self._next_phase()
-        elif self._waiting and len(self._running) < self._workers.capacity:
+        elif self._waiting and self._busy < self._workers.capacity:
             index, task = self._waiting.popleft()
             self._advance(index, task, None, self._phase.may_start)
         else:
             job, outcome = self._workers.wait()
             self._units.end(job, outcome)
             self._on_end(job, outcome)
+            self._waiting_for_forcing.discard(job.unit)
             index, task = self._running.pop(job.unit)
             self._advance(index, task, outcome)
         return not self.finished
+
+    @property
+    def _busy(self) -> int:
+        return len(self._running) - len(self._waiting_for_forcing)
 
     def _next_phase(self) -> None:
         try:
@@ -144,4 +150,6 @@ class Scheduler:
             return
         self._units.start(job)
         self._running[job.unit] = (index, task)
+        if self._workers.forcing_waits and isinstance(job, VerifyJob):
+            self._waiting_for_forcing.add(job.unit)
         self._workers.submit(job)

@@ -15,6 +15,12 @@ class Workers(Protocol):
         """How many measurements may run at once (devices)."""
         ...
 
+    @property
+    def forcing_waits(self) -> bool:
+        """Whether forcing needs a device that measurements need: verifications then wait until one
+        is free, count towards no capacity meanwhile, and share one launch of stock."""
+        ...
+
     def submit(self, job: Job) -> None: ...
 
     def wait(self) -> tuple[Job, Outcome]:

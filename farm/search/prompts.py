@@ -9,17 +9,22 @@ from engines.answers import GenerationRequest
 from farm.campaign.context import PromptSupply, spread
 from settings.prompts import Prompt, heldout_prompts, search_prompts
 from settings.schema import Setting
+from settings.verifier_prompts import VerifierPrompt, verifier_prompts
 
 
 def prompt_supply(setting: Setting, tokenizer_dir: Path, seed: str) -> PromptSupply:
-    """Requests of a campaign. `heldout(purpose)` draws from `<seed>:<purpose>`, so every
-    confirmation has prompts of its own and a resumed one draws the same again."""
+    """Requests of a campaign. `heldout(purpose)` and `verifier(purpose)` draw from
+    `<seed>:<purpose>`, so every confirmation has prompts of its own and a resumed one draws the
+    same again."""
 
     def heldout(purpose: str) -> tuple[GenerationRequest, ...]:
         return as_requests(setting, heldout_prompts(setting, tokenizer_dir, f"{seed}:{purpose}"))
 
+    def verifier(purpose: str) -> tuple[VerifierPrompt, ...]:
+        return verifier_prompts(setting, tokenizer_dir, f"{seed}:{purpose}")
+
     search = as_requests(setting, search_prompts(setting, tokenizer_dir))
-    return PromptSupply(search=search, heldout=heldout, exact=spread(search))
+    return PromptSupply(search=search, heldout=heldout, exact=spread(search), verifier=verifier)
 
 
 def as_requests(setting: Setting, prompts: Sequence[Prompt]) -> tuple[GenerationRequest, ...]:

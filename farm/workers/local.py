@@ -27,6 +27,10 @@ class LocalWorkers:
     def capacity(self) -> int:
         return 1
 
+    @property
+    def forcing_waits(self) -> bool:
+        return False
+
     def submit(self, job: Job) -> None:
         self._jobs.append(job)
 

@@ -6,11 +6,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import ray
 
-from farm.campaign.jobs import Job, MeasureJob, MeasureOutcome, Outcome, VerifyOutcome
+from farm.campaign.jobs import (
+    Job,
+    MeasureJob,
+    MeasureOutcome,
+    Outcome,
+    VerifyJob,
+    VerifyOutcome,
+)
 from settings.errors import SpecfarmError
 from settings.hardware import hardware
 from settings.schema import Setting
@@ -19,7 +27,10 @@ _SCHEDULING_TIMEOUT_S = 120.0
 
 
 class EngineWorker:
-    """Owns one whole device of the setting's type (or the CPU) and measures on it."""
+    """Owns one whole device of the setting's type (or the CPU): measures on it, and lends it to the
+    verifier's stock engines in between."""
+
+    _pool: Any = None
 
     def ready(self) -> bool:
         return True
@@ -29,20 +40,36 @@ class EngineWorker:
 
         return run_measure_job(job)
 
+    def stock(self, name: str, *arguments: Any) -> Any:
+        """A call of `farm.workers.stock_pool.StockPool` on this device."""
+        from engines.tree_store import TreeStore
+        from farm.workers.stock_pool import StockPool
+
+        if self._pool is None:
+            self._pool = StockPool(TreeStore())
+        return getattr(self._pool, name)(*arguments)
+
 
 class Verifier:
-    """Decides what is lossless. Its stock engines do the forcing; candidates never do."""
+    """Decides what is lossless. Stock engines do the forcing, candidates never do: engines of its
+    own on a CPU, engines on a worker's device on a GPU."""
 
     def __init__(self) -> None:
+        from farm.workers.remote_pool import RemotePool
         from farm.workers.verify import VerifyService
 
         self._service = VerifyService()
+        self._remote = RemotePool()
 
     def ready(self) -> bool:
         return True
 
-    def verify(self, job: Any) -> VerifyOutcome:
-        return self._service.run(job)
+    def verify(self, jobs: Sequence[VerifyJob], worker: Any) -> list[VerifyOutcome]:
+        """One batch; `worker` is idle meanwhile and lends its device, None for this process's."""
+        if worker is None:
+            return self._service.run_many(jobs)
+        self._remote.lend(worker)
+        return self._service.run_many(jobs, self._remote)
 
     def close(self) -> None:
         self._service.close()
@@ -65,6 +92,7 @@ class RayWorkers:
         if device.is_gpu:
             options |= {"num_gpus": 1, "accelerator_type": device.ray_accelerator}
         self._count = count if device.is_gpu else 1
+        self.forcing_waits = device.is_gpu
         self._engines = [
             ray.remote(**_RESTARTED, **options)(EngineWorker).remote() for _ in range(self._count)
         ]
@@ -72,7 +100,9 @@ class RayWorkers:
         self._wait_until_ready(device.ray_accelerator)
         self._idle = deque(self._engines)
         self._queue: deque[MeasureJob] = deque()
-        self._flight: dict[Any, tuple[Job, Any]] = {}
+        self._held: list[VerifyJob] = []
+        self._flight: dict[Any, tuple[tuple[Job, ...], Any]] = {}
+        self._ended: deque[tuple[Job, Outcome]] = deque()
 
     def _wait_until_ready(self, accelerator: str | None) -> None:
         actors = [*self._engines, self._verifier]
@@ -99,25 +129,40 @@ class RayWorkers:
         if isinstance(job, MeasureJob):
             self._queue.append(job)
             self._dispatch()
+        elif self.forcing_waits:
+            self._held.append(job)
         else:
-            self._flight[self._verifier.verify.remote(job)] = (job, None)
+            self._flight[self._verifier.verify.remote([job], None)] = ((job,), None)
 
     def _dispatch(self) -> None:
         while self._queue and self._idle:
             job, worker = self._queue.popleft(), self._idle.popleft()
-            self._flight[worker.measure.remote(job)] = (job, worker)
+            self._flight[worker.measure.remote(job)] = ((job,), worker)
+
+    def _force_held(self) -> None:
+        """What waits for forcing goes to an idle device in one batch: the verifier decides one
+        batch at a time, and measurements go first."""
+        busy = any(isinstance(job, VerifyJob) for jobs, _ in self._flight.values() for job in jobs)
+        if self._held and self._idle and not self._queue and not busy:
+            jobs, worker = tuple(self._held), self._idle.popleft()
+            self._held.clear()
+            self._flight[self._verifier.verify.remote(list(jobs), worker)] = (jobs, worker)
 
     def wait(self) -> tuple[Job, Outcome]:
-        done, _ = ray.wait(list(self._flight), num_returns=1)
-        job, worker = self._flight.pop(done[0])
-        try:
-            outcome: Outcome = ray.get(done[0])
-        except ray.exceptions.RayError as error:
-            outcome = _broken(job, error)
-        if worker is not None:
-            self._idle.append(worker)
-            self._dispatch()
-        return job, outcome
+        if not self._ended:
+            self._force_held()
+            done, _ = ray.wait(list(self._flight), num_returns=1)
+            jobs, worker = self._flight.pop(done[0])
+            try:
+                found = ray.get(done[0])
+                outcomes = found if isinstance(found, list) else [found]
+            except ray.exceptions.RayError as error:
+                outcomes = [_broken(job, error) for job in jobs]
+            self._ended.extend(zip(jobs, outcomes, strict=True))
+            if worker is not None:
+                self._idle.append(worker)
+                self._dispatch()
+        return self._ended.popleft()
 
     def close(self) -> None:
         """Ends the actors; their engines end with them."""

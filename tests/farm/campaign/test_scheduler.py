@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from farm.campaign.jobs import ArmSpec, Job, MeasureJob, MeasureOutcome, Outcome, VerifyOutcome
+from farm.campaign.jobs import (
+    ArmSpec,
+    Job,
+    MeasureJob,
+    MeasureOutcome,
+    Outcome,
+    VerifyJob,
+    VerifyOutcome,
+)
 from farm.campaign.scheduler import Phase, Scheduler, Task, UnitStore
 from farm.campaign.tasks import measure, verify
 from farm.ledger import Ledger, UnitKey
@@ -22,6 +30,7 @@ class Workers:
 
     def __init__(self, capacity: int = 1, answers: dict[str, Outcome] | None = None) -> None:
         self.capacity = capacity
+        self.forcing_waits = False
         self.answers = answers or {}
         self.flight: list[Job] = []
         self.submitted: list[str] = []
@@ -216,8 +225,6 @@ def test_the_wrong_kind_of_outcome_is_an_error(ledger: Ledger) -> None:
 
 
 def test_outcomes_survive_the_ledger(ledger: Ledger) -> None:
-    from farm.campaign.jobs import VerifyJob
-
     forcing = VerifyJob("v", "s", "c", "t")
     lossy = VerifyOutcome("not_lossless", "1 mismatch", {"a": 1}, {"b": [1.5]}, {"c": None})
     measured = MeasureOutcome("ok", None, "", {"r": [1]}, [{"x": 2}], True, {"w": 1.0}, 3.5)
@@ -231,8 +238,6 @@ def test_outcomes_survive_the_ledger(ledger: Ledger) -> None:
 
 
 def test_local_workers_run_each_kind_with_its_function(ledger: Ledger) -> None:
-    from farm.campaign.jobs import VerifyJob
-
     def task() -> Task:
         measured = yield from measure(job("m"))
         forced = yield from verify(VerifyJob("v", "s", "c", "t"))
@@ -249,3 +254,52 @@ def test_local_workers_run_each_kind_with_its_function(ledger: Ledger) -> None:
 
 def test_job_arms_are_plain_values() -> None:
     assert replace(job("a"), unit="b") == job("b")
+
+
+class TurnTaking(Workers):
+    """One device; what waits for forcing is forced when nothing is left to measure, in one go."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.forcing_waits = True
+        self.batches: list[list[str]] = []
+        self._ended: list[tuple[Job, Outcome]] = []
+
+    def wait(self) -> tuple[Job, Outcome]:
+        if self._ended:
+            return self._ended.pop(0)
+        measured = [job for job in self.flight if isinstance(job, MeasureJob)]
+        if measured:
+            self.flight.remove(measured[0])
+            return measured[0], MeasureOutcome("ok", recording={"unit": measured[0].unit})
+        batch, self.flight = self.flight, []
+        self.batches.append([job.unit for job in batch])
+        self._ended = [(job, VerifyOutcome("lossless", "")) for job in batch]
+        return self._ended.pop(0)
+
+
+def measured_and_forced(name: str) -> Task:
+    outcome = yield from measure(job(f"measure:{name}"))
+    forced = yield from verify(VerifyJob(f"verify:{name}", "s", "c", "t"))
+    return outcome.recording, forced.status
+
+
+def test_where_forcing_needs_the_device_a_round_is_measured_first_and_forced_in_one_batch(
+    ledger: Ledger,
+) -> None:
+    workers = TurnTaking()
+    phase = Phase("round", [measured_and_forced(name) for name in "abc"])
+    later = Phase("merge", [measured_and_forced("d")])
+    result = Scheduler(phases(phase, later), workers, store(ledger)).run()
+    assert workers.batches == [["verify:a", "verify:b", "verify:c"], ["verify:d"]]
+    assert [status for _, status in result[0]] == ["lossless"] * 3
+    assert set(statuses(ledger).values()) == {"done"}
+
+
+def test_where_forcing_needs_no_device_each_candidate_is_forced_before_the_next_is_measured(
+    ledger: Ledger,
+) -> None:
+    workers = Workers(answers={f"verify:{n}": VerifyOutcome("lossless", "") for n in "ab"})
+    phase = Phase("round", [measured_and_forced(name) for name in "ab"])
+    Scheduler(phases(phase), workers, store(ledger)).run()
+    assert workers.submitted == ["measure:a", "verify:a", "measure:b", "verify:b"]
