@@ -36,23 +36,31 @@ class Recorder:
     def add(self, logits: Tensor, followers: Sequence[int]) -> None:
         """`logits` `[rows, vocab]`; `followers`, the token after each row."""
         values = logits.float()
-        scores = values - values.logsumexp(dim=-1, keepdim=True)
-        at = torch.tensor(followers)[:, None]
-        for token, score in zip(followers, scores.gather(1, at)[:, 0].tolist(), strict=True):
-            self.tokens.append((score, token, None))
-        if self.top:
-            for row, ids in zip(*_top(scores, self.top), strict=True):
-                self.tops.append([(s, i, None) for s, i in zip(row, ids, strict=True)])
+        norm = values.logsumexp(dim=-1, keepdim=True)
+        own = values.gather(1, torch.tensor(followers)[:, None])
+        scores = (own - norm)[:, 0].tolist()
+        self.tokens.extend((s, i, None) for s, i in zip(scores, followers, strict=True))
         if self.raw_top:
-            for row, ids in zip(*_top(values, self.raw_top), strict=True):
-                self.raw_tops.append(list(zip(row, ids, strict=True)))
-            own = values.gather(1, at)[:, 0].tolist()
-            self.raw_tokens.extend(zip(own, followers, strict=True))
+            self.raw_tokens.extend(zip(own[:, 0].tolist(), followers, strict=True))
+        if not (self.top or self.raw_top):
+            return
+        # The search over the vocabulary costs most: once for both lists, whose order is the same.
+        best, ids = _top(values, max(self.top, self.raw_top))
+        named = ids.tolist()
+        if self.top:
+            for row, of_row in zip((best - norm).tolist(), named, strict=True):
+                pairs = zip(row[: self.top], of_row[: self.top], strict=True)
+                self.tops.append([(s, i, None) for s, i in pairs])
+        if self.raw_top:
+            for row, of_row in zip(best.tolist(), named, strict=True):
+                pairs = zip(row[: self.raw_top], of_row[: self.raw_top], strict=True)
+                self.raw_tops.append(list(pairs))
 
 
-def _top(values: Tensor, count: int) -> tuple[list[list[float]], list[list[int]]]:
-    """The `count` largest of each row, lowest id first at ties (topk promises no order)."""
+def _top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row and their ids, lowest id first at ties (topk promises no
+    order)."""
     spare = min(count + 16, values.shape[-1])
     ids = values.topk(spare, dim=-1).indices.sort(dim=-1).values
     best, order = values.gather(1, ids).sort(dim=-1, descending=True, stable=True)
-    return best[:, :count].tolist(), ids.gather(1, order)[:, :count].tolist()
+    return best[:, :count], ids.gather(1, order)[:, :count]
