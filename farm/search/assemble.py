@@ -23,8 +23,8 @@ from farm.campaign.jobs import Job, MeasureJob
 from farm.campaign.observer import Observer
 from farm.campaign.options import SearchOptions
 from farm.ledger import Campaign, Ledger, UnitKey
+from farm.machine import environment_hash, hardware_id, machine_facts
 from farm.promotion.harness import harness_hash
-from farm.promotion.machine import environment_hash, hardware_id, machine_facts
 from farm.search.bench_statistics import BenchStatistics
 from farm.search.budget_clock import budget_clock
 from farm.search.prompts import prompt_supply
