@@ -10,9 +10,10 @@ from farm.verdicts import Decision, Verdict
 
 @dataclass(frozen=True)
 class RatioInterval:
-    """A speed ratio with its 95 % interval. `baseline` names what it is a ratio to
+    """A speed ratio with its interval. `baseline` names what it is a ratio to
     (`native-<tree hash 12>`, `native-<hash>-ar`, `transformers-5.24`); `n` counts the independent
-    units (prompts or launches) behind it; `method` names estimator and interval."""
+    units (prompts or blocks) behind it; `method` names estimator and interval; `confidence` is 0.95
+    except in a confirmation's own bound."""
 
     ratio: float
     low: float
@@ -20,12 +21,14 @@ class RatioInterval:
     baseline: str
     n: int
     method: str
+    confidence: float = 0.95
 
 
 @dataclass(frozen=True)
 class LosslessSummary:
     """Token forcing in numbers. `worst_gap_ulps` is in BF16 ULPs at the logit's magnitude;
-    `exact_*` are the FP32 twin's counts (None where no twin was run)."""
+    `exact_*` are the FP32 twin's counts (None where no twin was run), `verifier_*` those of the
+    verifier-only prompts (None where they were not asked)."""
 
     tokens_checked: int
     mismatches: int
@@ -34,11 +37,18 @@ class LosslessSummary:
     first_bad_position: str | None
     exact_checked: int | None = None
     exact_mismatches: int | None = None
+    verifier_checked: int | None = None
+    verifier_mismatches: int | None = None
 
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """One row of the verdict table. `kind`: mechanism, merge, canary_noop, canary_lossy."""
+    """One row of the verdict table. `kind`: mechanism, merge, canary_noop, canary_lossy,
+    canary_cheat; `planted` is a canary's own name.
+
+    `to_baseline` is what was measured, to the round's incumbent; `to_stock` and `to_ar` are
+    composed from it. `tau_interval` x `step_interval` = `to_baseline`. `ratio_shrunken` is
+    `to_stock` shrunk for having been one of several (farm.statistics.shrinkage)."""
 
     candidate_id: str
     mechanism: str
@@ -58,11 +68,19 @@ class CandidateResult:
     mean_throughput_ratio: float | None = None
     lossless: LosslessSummary | None = None
     hypothesis: str = ""
+    to_baseline: RatioInterval | None = None
+    tau_interval: RatioInterval | None = None
+    step_interval: RatioInterval | None = None
+    ratio_shrunken: float | None = None
+    planted: str = ""
 
 
 @dataclass(frozen=True)
 class CampaignReport:
-    """Everything `specfarm report` prints, MLflow shows and the certificate quotes."""
+    """Everything `specfarm report` prints, MLflow shows and the certificate quotes.
+
+    `candidates_screened` were timed; `confirmation_confidence` is the level at which the last
+    confirmation's lower bound was held against the floor (None: nothing was confirmed)."""
 
     campaign_id: str
     setting: str
@@ -78,9 +96,21 @@ class CampaignReport:
     candidates: tuple[CandidateResult, ...] = ()
     promoted: str | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
+    candidates_screened: int = 0
+    confirmation_confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+_INTERVALS = (
+    "to_stock",
+    "to_ar",
+    "heldout_to_stock",
+    "to_baseline",
+    "tau_interval",
+    "step_interval",
+)
 
 
 def _interval(data: dict[str, Any] | None) -> RatioInterval | None:
@@ -96,9 +126,7 @@ def candidate_from_json(data: dict[str, Any]) -> CandidateResult:
             "decision": Decision(
                 Verdict(decision["verdict"]), decision["reason"], decision["evidence"]
             ),
-            "to_stock": _interval(data["to_stock"]),
-            "to_ar": _interval(data["to_ar"]),
-            "heldout_to_stock": _interval(data["heldout_to_stock"]),
+            **{key: _interval(data.get(key)) for key in _INTERVALS},
             "lossless": None if data["lossless"] is None else LosslessSummary(**data["lossless"]),
         }
     )

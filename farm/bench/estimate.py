@@ -14,24 +14,33 @@ from farm.bench.recording import Recording, merge_launches
 from farm.bench.steps import accept_length, step_claims
 from farm.results import RatioInterval
 from farm.statistics.launch_spread import UNKNOWN, LaunchSpread
-from farm.statistics.ratio_interval import LogInterval, log_interval
+from farm.statistics.ratio_interval import Bounds, LogInterval, log_interval
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A speed ratio and what it is made of: ratio = tau_ratio x step_ratio.
+    """A speed ratio and what it is made of: ratio = tau x step, each with its own interval from
+    the same resamples.
 
-    `tau_ratio` is counted (accept lengths, no clock). `step_ratio` > 1 means that the numerator's
-    steps are quicker. `accept_length` by arm. `launch` is the launch spread in the interval.
+    `tau` is counted (accept lengths, no clock). `step` > 1 means that the numerator's steps are
+    quicker. `accept_length` by arm. `launch` is the launch spread in the interval.
     """
 
     ratio: RatioInterval
-    tau_ratio: float
-    step_ratio: float
+    tau: RatioInterval
+    step: RatioInterval
     mean_throughput_ratio: RatioInterval
     accept_length: dict[str, float]
     launch: LaunchSpread = UNKNOWN
     notes: tuple[str, ...] = ()
+
+    @property
+    def tau_ratio(self) -> float:
+        return self.tau.ratio
+
+    @property
+    def step_ratio(self) -> float:
+        return self.step.ratio
 
 
 @dataclass(frozen=True)
@@ -86,12 +95,17 @@ def estimate(
         arm: accept_length([run for run in recording.runs if run.arm == arm])
         for arm in recording.arms()
     }
-    remembered = memoisation_note(cells, numerator)
+    # A block holds every prompt once: there is nothing to remember inside it.
+    remembered = None if recording.mode == "blocks" else memoisation_note(cells, numerator)
+
+    def named(found: Bounds) -> RatioInterval:
+        return _ratio(main, found, name, estimator, confidence)
+
     return Estimate(
-        ratio=_ratio(main, name, estimator, confidence),
-        tau_ratio=math.exp(main.components.tau),
-        step_ratio=math.exp(main.components.step),
-        mean_throughput_ratio=_ratio(plain, name, "mean_throughput", confidence),
+        ratio=named(main.ratio),
+        tau=named(main.tau),
+        step=named(main.step),
+        mean_throughput_ratio=_ratio(plain, plain.ratio, name, "mean_throughput", confidence),
         accept_length=lengths,
         launch=main.spread,
         notes=tuple(step_claims(recording)) + ((remembered,) if remembered else ()),
@@ -153,16 +167,13 @@ def _placebo_arms(trees: Mapping[str, str]) -> tuple[str, str]:
     )
 
 
-def _ratio(found: LogInterval, baseline: str, estimator: str, confidence: float) -> RatioInterval:
+def _ratio(
+    found: LogInterval, part: Bounds, baseline: str, estimator: str, confidence: float
+) -> RatioInterval:
+    """`part`: the ratio of `found` or one of its factors."""
     method = (
         f"{estimator}; {confidence * 100:.4g} % {found.kind}; "
         f"{found.prompts} prompts x {found.launches} launches"
     )
-    return RatioInterval(
-        ratio=math.exp(found.components.ratio),
-        low=math.exp(found.low),
-        high=math.exp(found.high),
-        baseline=baseline,
-        n=found.prompts,
-        method=method,
-    )
+    ratio, low, high = map(math.exp, (part.point, part.low, part.high))
+    return RatioInterval(ratio, low, high, baseline, found.prompts, method, confidence)

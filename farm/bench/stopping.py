@@ -1,64 +1,52 @@
-"""Sequential early stop: clear losers soon, clear winners only once the plan's minimum is in.
+"""Sequential early stop: candidates that cannot be accepted any more are not timed further.
 
-Looking many times inflates the chance of a false "faster", so a winner is stopped on a 99.5 %
-interval; a loser costs nothing when it is dropped wrongly but a missed gain, and is stopped on the
-95 % interval.
+The rule and its reasons are in farm.statistics.early_drop; this is its place in a measurement.
+Winners are never stopped early: their tokens are needed for token forcing.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from farm.bench.errors import MeasurementError
-from farm.bench.estimate import estimate
-from farm.bench.plan import ENOUGH_PROMPTS, FEWEST_PROMPTS
+from farm.bench.estimators import get_estimator
+from farm.bench.estimators.cells import cells_of
 from farm.bench.recording import Recording
-from farm.results import RatioInterval
-from farm.statistics.launch_spread import UNKNOWN, LaunchSpread
+from farm.statistics.early_drop import FEWEST, hopeless, upper_bound
 
 LOSER = "clear loser"
-WINNER = "clear winner"
+OUT_OF_REACH = "out of reach"
 
 
 @dataclass(frozen=True)
 class SequentialStop:
     """A `StopRule`: called after every prompt, says why to stop or None.
 
-    `floor` is the A/A floor a winner must exceed. With `winners` off only losers are stopped.
+    `bar` is the least ratio that could still be accepted: the A/A floor times what the spread
+    between launches takes off a one-launch measurement.
     """
 
     numerator: str = "candidate"
     denominator: str = "stock"
     estimator: str = "quiet_time"
-    floor: float = 1.0
-    launch: LaunchSpread = UNKNOWN
-    fewest_prompts: int = FEWEST_PROMPTS
-    enough_prompts: int = ENOUGH_PROMPTS
-    winners: bool = True
+    bar: float = 1.0
 
     def __call__(self, recording: Recording) -> str | None:
-        done = {run.request for run in recording.runs if run.arm == self.numerator}
-        if len(done) < self.fewest_prompts:
+        if sum(run.arm == self.numerator for run in recording.runs) < FEWEST:
             return None
         try:
-            ratio = self._ratio(recording, 0.95)
-            if ratio.high < 1.0:
-                return f"{LOSER}: x{ratio.ratio:.3f}, upper bound {ratio.high:.3f} below 1"
-            if not self.winners or len(done) < self.enough_prompts:
-                return None
-            strict = self._ratio(recording, 0.995)
+            cells = cells_of(recording, self.numerator, self.denominator)
         except MeasurementError:
             return None
-        if strict.low > self.floor:
-            return f"{WINNER}: x{strict.ratio:.3f}, lower 99.5 % bound {strict.low:.3f}"
-        return None
-
-    def _ratio(self, recording: Recording, confidence: float) -> RatioInterval:
-        return estimate(
-            recording,
-            self.numerator,
-            self.denominator,
-            self.estimator,
-            launch=self.launch,
-            confidence=confidence,
-        ).ratio
+        logs = get_estimator(self.estimator)(cells).cells()[:, :, 0]
+        logs = logs[~np.isnan(logs)]
+        if not hopeless(logs, math.log(self.bar)):
+            return None
+        upper = upper_bound(logs)
+        found = f"x{math.exp(float(logs.mean())):.3f}, upper bound {math.exp(upper):.3f}"
+        if upper < 0.0:
+            return f"{LOSER}: {found} below 1"
+        return f"{OUT_OF_REACH}: {found} below the {self.bar:.3f} that could be accepted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,7 @@ from farm.bench.recording import Recording, recording_from_json
 from farm.campaign.context import Measured
 from farm.results import RatioInterval
 from farm.statistics.launch_spread import UNKNOWN, LaunchSpread
+from farm.statistics.student_t import t_quantile
 
 
 class BenchStatistics:
@@ -27,6 +29,7 @@ class BenchStatistics:
         numerator: str,
         denominator: str,
         baseline: str,
+        confidence: float = 0.95,
     ) -> Measured:
         found = estimate(
             _parsed(recordings),
@@ -35,6 +38,7 @@ class BenchStatistics:
             self._estimator,
             baseline_name=baseline,
             launch=self._launch,
+            confidence=confidence,
         )
         return Measured(
             ratio=found.ratio,
@@ -42,6 +46,8 @@ class BenchStatistics:
             step_ratio=found.step_ratio,
             mean_throughput_ratio=found.mean_throughput_ratio.ratio,
             accept_length=found.accept_length,
+            tau=found.tau,
+            step=found.step,
         )
 
     def aa_floor(
@@ -52,6 +58,13 @@ class BenchStatistics:
         )
         self._launch = found.launch
         return found.interval, found.floor
+
+    def least_acceptable(self, floor: float) -> float:
+        """The ratio a one-launch measurement must exceed to have its lower bound above `floor`
+        even if its prompts agreed to the last digit: the launch part of the half-width."""
+        if not self._launch.df:
+            return floor
+        return floor * math.exp(t_quantile(0.975, self._launch.df) * self._launch.sd)
 
     def answers(self, recordings: Sequence[Mapping[str, Any]], arm: str) -> list[dict[str, Any]]:
         """Timed answers as JSON, without their arrivals (the verifier needs none)."""

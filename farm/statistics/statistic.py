@@ -24,13 +24,21 @@ class Components(NamedTuple):
 
 
 class Statistic(Protocol):
-    """`present` (launches, prompts) says where both arms have data; `evaluate` takes weights of
-    that shape (0 = left out, 2 = counted twice; absent cells are never read)."""
+    """`present` (launches, prompts) says where both arms have data. Weights have that shape (0 =
+    left out, 2 = counted twice; absent cells are never read)."""
 
     @property
     def present(self) -> NDArray[np.bool_]: ...
 
     def evaluate(self, weights: Floats) -> Components: ...
+
+    def evaluate_each(self, weights: Floats) -> Floats:
+        """`evaluate` of each of (draws, launches, prompts): (draws, 3)."""
+        ...
+
+    def cells(self) -> Floats:
+        """The log-ratio of each cell, (launches, prompts, 3), NaN = absent."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,9 +55,17 @@ class CellMeans:
         return ~np.isnan(self.values[:, :, 0])
 
     def evaluate(self, weights: Floats) -> Components:
-        w = np.where(self.present, weights, 0.0)
-        sums = np.einsum("lp,lpc->lc", w, np.nan_to_num(self.values))
-        counts = w.sum(axis=1)
-        used = counts > 0
-        mean = (sums[used] / counts[used, None]).mean(axis=0)
-        return Components(float(mean[0]), float(mean[1]), float(mean[2]))
+        return Components(*self.evaluate_each(weights[None])[0].tolist())
+
+    def evaluate_each(self, weights: Floats) -> Floats:
+        present = self.present[:, :, None]
+        # A fourth column of ones counts along with the three sums.
+        values = np.concatenate([np.where(present, self.values, 0.0), present], axis=2)
+        sums = np.matmul(weights.transpose(1, 0, 2), values)
+        counts = sums[:, :, 3]
+        means = sums[:, :, :3] / np.where(counts > 0, counts, 1.0)[:, :, None]
+        found: Floats = means.sum(axis=0) / (counts > 0).sum(axis=0)[:, None]
+        return found
+
+    def cells(self) -> Floats:
+        return self.values

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from farm.bench.estimators.cells import Cells, Side
 from farm.bench.steps import DecodeSteps
+from farm.statistics.jackknife import jackknife_cells
 from farm.statistics.statistic import Components, Floats
 
 QUANTILE = 0.1
@@ -87,6 +88,12 @@ class StepKinds:
         bottom, bottom_tau = self.denominator.log_rates(w)
         ratio, tau = top - bottom, top_tau - bottom_tau
         return Components(ratio, tau, ratio - tau)
+
+    def evaluate_each(self, weights: Floats) -> Floats:
+        return np.asarray([self.evaluate(w) for w in weights])
+
+    def cells(self) -> Floats:
+        return jackknife_cells(self)
 
 
 def _quantile(ascending: Floats, prompt: NDArray[np.int64], weights: Floats) -> float | None:

@@ -11,7 +11,7 @@ from farm.bench.errors import MeasurementError
 from farm.bench.estimate import aa_calibration, aa_floor, estimate
 from farm.bench.plan import MeasurementPlan, plan_measurement
 from farm.bench.recording import Recording
-from farm.bench.stopping import LOSER, WINNER, SequentialStop
+from farm.bench.stopping import LOSER, OUT_OF_REACH, SequentialStop
 from farm.bench.study_table import render, rows_of
 from farm.statistics.launch_spread import LaunchSpread
 from farm.statistics.simulate import QUIET, STILL, SimulatedArm, simulate
@@ -72,24 +72,38 @@ def test_the_floor_is_never_below_one() -> None:
 def test_the_placebo_spread_widens_a_candidates_single_launch() -> None:
     recording = simulate(ARM, ARM, QUIET, prompts=8).recording
     narrow = estimate(recording).ratio
-    wide = estimate(recording, launch=LaunchSpread(0.04, 2)).ratio
+    wide = estimate(recording, launch=LaunchSpread.known(0.04, 2)).ratio
     assert wide.low < narrow.low
     assert wide.high > narrow.high
     assert wide.ratio == narrow.ratio
 
 
-def test_losers_stop_at_four_prompts_and_winners_not_before_the_minimum() -> None:
+def test_what_cannot_be_accepted_stops_at_four_prompts_and_winners_never() -> None:
     slow = simulate(ARM.slower(0.5), ARM, QUIET, prompts=10).recording
     fast = simulate(ARM, ARM.slower(0.5), QUIET, prompts=10).recording
     same = simulate(ARM, ARM, QUIET, prompts=10).recording
     rule = SequentialStop()
     assert rule(_first(slow, 3)) is None
-    assert LOSER in (rule(_first(slow, 4)) or "")
-    assert rule(_first(fast, 7)) is None
-    assert WINNER in (rule(_first(fast, 8)) or "")
-    assert SequentialStop(floor=2.0)(_first(fast, 8)) is None
-    assert SequentialStop(winners=False)(_first(fast, 8)) is None
-    assert rule(same) is None
+    assert (rule(_first(slow, 4)) or "").startswith(LOSER)
+    assert rule(fast) is None and rule(same) is None
+    high = SequentialStop(bar=1.2)
+    assert (high(same) or "").startswith(OUT_OF_REACH)
+    assert (high(slow) or "").startswith(LOSER)
+    assert high(fast) is None
+    assert rule(replace(slow, runs=tuple(r for r in slow.runs if r.arm == "stock"))) is None
+
+
+def test_the_factors_have_intervals_of_their_own() -> None:
+    longer = replace(ARM, accept=(0.2, 0.3, 0.5))
+    found = estimate(simulate(longer, ARM, QUIET, prompts=8).recording)
+    assert found.tau.low < found.tau.ratio < found.tau.high
+    assert found.step.low < 1.0 < found.step.high
+    # A change of the kernel alone leaves the accept length where it was: the negative control.
+    kernel = estimate(simulate(ARM, ARM.slower(0.2), QUIET, prompts=8).recording)
+    assert kernel.tau.low <= 1.0 <= kernel.tau.high
+    assert kernel.step.low > 1.1
+    strict = estimate(simulate(longer, ARM, QUIET, prompts=8).recording, confidence=0.99)
+    assert strict.ratio.confidence == 0.99 and strict.ratio.low < found.ratio.low
 
 
 def _measurement(**changes: object) -> Measurement:
