@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engines.answers import GenerationRequest
 from farm.bench.abba import measure_abba
+from farm.bench.blocks import measure_blocks
 from farm.bench.errors import MeasurementError
 from farm.bench.plan import MeasurementPlan
 from farm.bench.protocol import PausableEngine
@@ -16,7 +17,11 @@ Mode = Callable[
     [Mapping[str, PausableEngine], Sequence[GenerationRequest], MeasurementPlan], Recording
 ]
 # `launches` needs factories, not resident engines: farm.bench.launches.measure_launches.
-MODES: dict[str, Mode] = {"slices": measure_slices, "abba": measure_abba}
+MODES: dict[str, Mode] = {
+    "slices": measure_slices,
+    "abba": measure_abba,
+    "blocks": measure_blocks,
+}
 
 
 def measure(

@@ -26,10 +26,11 @@ class MeasurementPlan:
     prompt lie far apart in time). `slice_s` is the range slices are drawn from, in seconds.
     `budget_s` ends the measurement after the answer under way, once `fewest_prompts` are in.
     `pause_idle` stops the process groups of arms that are not running (off on GPUs, where an idle
-    engine costs the other nothing and a stopped one may lose its driver's watchdog).
+    engine costs the other nothing and a stopped one may lose its driver's watchdog). `concurrency`
+    is how many requests mode `blocks` keeps under way.
     """
 
-    mode: Literal["slices", "abba", "launches"] = "slices"
+    mode: Literal["slices", "abba", "launches", "blocks"] = "slices"
     prompts: int = ENOUGH_PROMPTS
     repeats: int = 1
     slice_s: tuple[float, float] = (0.1, 0.2)
@@ -38,11 +39,14 @@ class MeasurementPlan:
     fewest_prompts: int = FEWEST_PROMPTS
     pause_idle: bool = True
     stop: StopRule | None = None
+    concurrency: int = 1
 
     def __post_init__(self) -> None:
         low, high = self.slice_s
-        if self.prompts < 1 or self.repeats < 1:
-            raise MeasurementError("prompts and repeats must be at least 1", "Raise them.")
+        if self.prompts < 1 or self.repeats < 1 or self.concurrency < 1:
+            raise MeasurementError(
+                "prompts, repeats and concurrency must be at least 1", "Raise them."
+            )
         if not 0 < low <= high:
             raise MeasurementError(f"slice_s {self.slice_s} is no range of seconds", "Mend it.")
         if self.mode == "slices" and not self.pause_idle:
@@ -62,6 +66,7 @@ def plan_measurement(
     seed: int = 0,
     pause_idle: bool = True,
     stop: StopRule | None = None,
+    concurrency: int = 1,
 ) -> MeasurementPlan:
     """What fits into the setting's time for one candidate.
 
@@ -69,6 +74,7 @@ def plan_measurement(
         answer_s: running seconds of one answer, prefill included (from the warm-up).
         seconds: overrides `measurement.seconds_per_candidate`.
         available_prompts: how many prompts there are; default: `measurement.prompts`.
+        concurrency: requests at a time, in mode `blocks`.
 
     Prompts come first, up to the setting's number; what is left buys repeats. An estimator that
     lives on repeats gives prompts up for them, down to `ENOUGH_PROMPTS`.
@@ -89,4 +95,5 @@ def plan_measurement(
         fewest_prompts=min(FEWEST_PROMPTS, prompts),
         pause_idle=pause_idle,
         stop=stop,
+        concurrency=concurrency,
     )

@@ -38,6 +38,8 @@ class Run:
     which the arm ran `running_s[i]` seconds, and brought the output to `tokens[i]` tokens.
     `ttft_s` is the running time to the first token (prefill), which no ratio contains.
     `step_rows` are the rows each step verified, where the engine states them (its own claim).
+    `block` numbers the block of concurrent requests it belongs to, `sent_s` is when it was sent,
+    in seconds after the block began; None where requests were asked one at a time.
     """
 
     arm: str
@@ -53,6 +55,8 @@ class Run:
     tokens: tuple[int, ...]
     slices: tuple[Slice, ...] = ()
     step_rows: tuple[int, ...] | None = None
+    block: int | None = None
+    sent_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,15 @@ def run_from_answer(
     repeat: int,
     launch: int = 0,
     spans: Sequence[tuple[int, float, float]] = (),
+    block: int | None = None,
+    block_start: float = 0.0,
 ) -> Run:
     """A run from what the client returned.
 
     Args:
         spans: (turn, resumed, paused) on the client's clock while this answer was under way;
             empty means that the arm was never stopped.
+        block, block_start: the block of concurrent requests, and when it began.
 
     Raises:
         MeasurementError: the answer carries no arrivals, or they are not ascending.
@@ -142,6 +149,8 @@ def run_from_answer(
         tokens=counts,
         slices=slices,
         step_rows=tuple(int(x) for x in rows) if isinstance(rows, list | tuple) else None,
+        block=block,
+        sent_s=0.0 if block is None else sent - block_start,
     )
 
 

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from farm.bench.errors import MeasurementError
-from farm.bench.recording import Recording
+from farm.bench.estimators.block_window import Window, steady_window
+from farm.bench.recording import Recording, Run
 from farm.bench.steps import DecodeSteps, decode_steps
 from farm.statistics.statistic import CellMeans
 
 
 @dataclass(frozen=True)
 class Side:
-    """One arm's runs of one prompt in one launch: repeat -> steps. Never empty."""
+    """One arm's runs of one prompt in one launch: repeat -> steps; of a block of concurrent
+    requests every request's, and its steady load. Never empty in a cell."""
 
     repeats: Mapping[int, DecodeSteps]
+    window: Window | None = None
 
     @property
     def accept_length(self) -> float:
@@ -57,7 +60,8 @@ class Cells:
 
 
 def cells_of(recording: Recording, numerator: str, denominator: str) -> Cells:
-    """The table of two arms of a (merged) recording.
+    """The table of two arms of a (merged) recording; requests asked concurrently make one cell a
+    block, in the column of its first prompt.
 
     Runs without a decode step (one-token answers) carry no decode time and are left out.
 
@@ -70,16 +74,21 @@ def cells_of(recording: Recording, numerator: str, denominator: str) -> Cells:
                 f"the recording has no runs of arm {arm!r}",
                 f"It has: {', '.join(recording.arms()) or 'none'}.",
             )
-    sides: dict[tuple[int, int], dict[str, dict[int, DecodeSteps]]] = {}
+    column = _columns(recording)
+    groups: dict[tuple[int, int], dict[str, list[Run]]] = {}
     for run in recording.runs:
-        steps = decode_steps(run)
-        if run.arm in (numerator, denominator) and steps.count and steps.seconds > 0:
-            cell = sides.setdefault((run.launch, run.request), {})
-            cell.setdefault(run.arm, {})[run.repeat] = steps
+        if run.arm in (numerator, denominator):
+            place = run.launch, column[run.launch, run.request]
+            groups.setdefault(place, {}).setdefault(run.arm, []).append(run)
+    slots = int(recording.plan.get("concurrency", 1))
+    sides = {
+        place: {arm: _side(runs, slots) for arm, runs in arms.items()}
+        for place, arms in groups.items()
+    }
     cells = {
-        place: Cell(Side(arms[numerator]), Side(arms[denominator]))
+        place: Cell(arms[numerator], arms[denominator])
         for place, arms in sides.items()
-        if numerator in arms and denominator in arms
+        if all(arm in arms and arms[arm].repeats for arm in (numerator, denominator))
     }
     if not cells:
         raise MeasurementError(
@@ -88,3 +97,35 @@ def cells_of(recording: Recording, numerator: str, denominator: str) -> Cells:
         )
     launches = 1 + max(launch for launch, _ in cells)
     return Cells((launches, len(recording.requests)), cells)
+
+
+def _columns(recording: Recording) -> dict[tuple[int, int], int]:
+    """(launch, request) -> column: the request itself, or its block's first."""
+    first: dict[tuple[int, int], int] = {}
+    for run in recording.runs:
+        if run.block is not None:
+            block = run.launch, run.block
+            first[block] = min(first.get(block, run.request), run.request)
+    return {
+        (run.launch, run.request): run.request
+        if run.block is None
+        else first[run.launch, run.block]
+        for run in recording.runs
+    }
+
+
+def _side(runs: list[Run], slots: int) -> Side:
+    """`repeats` is empty where no run has a decode step."""
+    steps = [(run, decode_steps(run)) for run in runs]
+    timed = [(run, s) for run, s in steps if s.count and s.seconds > 0]
+    if runs[0].block is None:
+        return Side({run.repeat: s for run, s in timed})
+    windows = [
+        steady_window([run for run in runs if run.repeat == repeat], slots)
+        for repeat in {run.repeat for run in runs}
+    ]
+    steady = [window for window in windows if window is not None]
+    window = None
+    if steady:
+        window = Window(sum(w.tokens for w in steady), sum(w.seconds for w in steady))
+    return Side({number: s for number, (_, s) in enumerate(timed)}, window)

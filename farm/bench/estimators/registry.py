@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from farm.bench.errors import MeasurementError
 from farm.bench.estimators import (
+    block_throughput,
     mean_throughput,
     position_minimum,
     quiet_time,
@@ -24,6 +25,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "position_quartile": position_minimum.quartile_statistic,
     "step_kind_quantile": step_kind_quantile.statistic,
     "quiet_time": quiet_time.statistic,
+    "block_throughput": block_throughput.statistic,
 }
 
 

@@ -77,7 +77,7 @@ def test_step_kinds_weigh_quantiles_by_counts() -> None:
     assert _ratio(recording, "step_kind_quantile") == pytest.approx(0.5 / 0.3)
 
 
-@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"block_throughput"}))
 @pytest.mark.parametrize("mode", ["slices", "abba"])
 def test_a_still_machine_shows_the_truth(name: str, mode: str) -> None:
     uniform = replace(ARM, skip=0.0)
@@ -86,7 +86,7 @@ def test_a_still_machine_shows_the_truth(name: str, mode: str) -> None:
     assert math.log(_ratio(made.recording, name)) == pytest.approx(made.truth, abs=2e-3)
 
 
-@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"block_throughput"}))
 def test_longer_acceptance_is_counted_not_timed(name: str) -> None:
     longer = replace(ARM, accept=(0.2, 0.3, 0.5), skip=0.0)
     made = simulate(longer, replace(ARM, skip=0.0), STILL, prompts=6, repeats=2, tokens=120)

@@ -150,7 +150,7 @@ def test_a_spent_budget_still_brings_the_fewest_prompts() -> None:
 
 def test_unknown_modes_and_empty_measurements_are_refused() -> None:
     engines = _engines(Ledger(), "stock")
-    with pytest.raises(MeasurementError, match="abba, slices"):
+    with pytest.raises(MeasurementError, match="abba, blocks, slices"):
         measure(engines, REQUESTS, MeasurementPlan(mode="launches"))
     with pytest.raises(MeasurementError, match="nothing to measure"):
         measure(engines, [], SLICES)
