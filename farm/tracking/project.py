@@ -62,12 +62,15 @@ def project_candidate(campaign_id: str, result: CandidateResult) -> Projection:
         **interval_metrics("ratio_to_stock", result.to_stock),
         **interval_metrics("ratio_to_ar", result.to_ar),
         **interval_metrics("heldout_ratio_to_stock", result.heldout_to_stock),
+        **interval_metrics("tau_ratio", result.tau_interval),
+        **interval_metrics("step_ratio", result.step_interval),
         **_known(
             {
                 "tau": result.accept_length,
                 "tau_ratio": result.tau_ratio,
                 "step_ratio": result.step_ratio,
                 "mean_throughput_ratio": result.mean_throughput_ratio,
+                "ratio_shrunken": result.ratio_shrunken,
             }
         ),
     }
@@ -131,6 +134,8 @@ def project_campaign(report: CampaignReport) -> Projection:
                 "aa_floor": report.aa_floor,
                 "candidates": len(report.candidates),
                 "accepted": accepted,
+                "candidates_screened": report.candidates_screened,
+                "confirmation_confidence": report.confirmation_confidence,
             }
         ),
     }

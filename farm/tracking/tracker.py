@@ -97,7 +97,8 @@ class Tracker:
     def log_campaign(self, report: CampaignReport) -> str:
         """Shows the campaign's own numbers and files; call it as often as the report changes.
 
-        Does not log the report's candidates (see `log_report`). Returns the MLflow run id.
+        Does not log the report's candidates (see `log_report`), but brings up to date those it has
+        runs of: what is known only of all together (shrunken ratios). Returns the MLflow run id.
         """
         if (report.setting, report.campaign_id) != (self._setting, self._campaign_id):
             self.start_campaign(report.setting, report.campaign_id)
@@ -108,6 +109,9 @@ class Tracker:
             "verdicts.txt": report_text(report, width=120),
         }
         self._artifacts(run_id, texts, lambda png: plot_report(report, png))
+        for projection in (project_candidate(report.campaign_id, c) for c in report.candidates):
+            if self._find(projection.unit) is not None:
+                self._write(projection, {_PARENT: run_id})
         return run_id
 
     def log_report(self, report: CampaignReport) -> str:

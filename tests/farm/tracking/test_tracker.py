@@ -192,3 +192,29 @@ def test_only_tracked_fields_become_metrics() -> None:
     flat = asdict(result)
     assert metrics["mismatches"] == flat["lossless"]["mismatches"] == 3
     assert metrics["ratio_to_ar_high"] == pytest.approx(flat["to_ar"]["high"], abs=5e-5)
+
+
+def test_what_is_known_of_all_candidates_together_reaches_the_runs_there_are(
+    tracker: Tracker, client: Any
+) -> None:
+    report = replace(sample_report(), campaign_id="together")
+    tracker.start_campaign(SETTING, report.campaign_id)
+    first = replace(report.candidates[0], tau_interval=report.candidates[0].to_stock)
+    run_id = tracker.log_candidate(first)
+    assert "ratio_shrunken" not in client.get_run(run_id).data.metrics
+    shrunk = replace(first, ratio_shrunken=1.19)
+    parent = tracker.log_campaign(
+        replace(
+            report,
+            candidates=(shrunk, *report.candidates[1:]),
+            candidates_screened=5,
+            confirmation_confidence=0.99,
+        )
+    )
+    metrics = client.get_run(run_id).data.metrics
+    assert (metrics["ratio_shrunken"], metrics["tau_ratio_low"]) == (1.19, 1.195)
+    campaign = client.get_run(parent).data.metrics
+    assert (campaign["candidates_screened"], campaign["confirmation_confidence"]) == (5, 0.99)
+    runs = client.search_runs([client.get_run(parent).info.experiment_id])
+    children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent]
+    assert [r.info.run_id for r in children] == [run_id], "no run is made for the others"
