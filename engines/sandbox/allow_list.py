@@ -29,6 +29,7 @@ class AllowList:
     Attributes:
         readable: read and execute.  listable: folders only some of whose entries are readable.
         writable: read, execute and change.  devices: device files, or folders of them.
+        gpus: whether a GPU's are among the devices.
         links: where a symbolic link on the way to a readable path lies, and what it holds; only a
             file system that is put together anew needs them.
     """
@@ -37,6 +38,7 @@ class AllowList:
     listable: tuple[str, ...]
     writable: tuple[str, ...]
     devices: tuple[str, ...]
+    gpus: bool
     links: tuple[tuple[str, str], ...]
 
     def covers(self, path: str | Path) -> bool:
@@ -81,12 +83,13 @@ def allow_list(
     for path in asked:
         links |= _links_to(path)
         _add(path.resolve(), out_of_sight, readable, listable, links)
-    tops = _outermost(readable)
+    tops, gpus = _outermost(readable), _existing(_GPU_DEVICES)
     return AllowList(
         readable=tuple(map(str, tops)),
         listable=tuple(sorted(map(str, listable))),
         writable=tuple(sorted(str(path.resolve()) for path in writable)),
-        devices=tuple(map(str, _devices())),
+        devices=tuple(map(str, (*_existing(_DEVICES), *gpus))),
+        gpus=bool(gpus),
         links=tuple(
             pair
             for pair in sorted(links.items())
@@ -173,7 +176,5 @@ def _outermost(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def _devices() -> list[Path]:
-    folder = Path("/dev")
-    gpus = (path for pattern in _GPU_DEVICES for path in sorted(folder.glob(pattern)))
-    return [path for path in (*(folder / name for name in _DEVICES), *gpus) if path.exists()]
+def _existing(devices: Iterable[str]) -> list[Path]:
+    return [path for pattern in devices for path in sorted(Path("/dev").glob(pattern))]

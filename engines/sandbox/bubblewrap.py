@@ -13,6 +13,7 @@ from pathlib import Path
 
 from engines import exec_child
 from engines.sandbox.allow_list import SHARED_MEMORY, AllowList, allow_list
+from engines.sandbox.kernel_settings import IN_PROC
 
 _OWN_CODE = "/run/specfarm"
 _PROBE_TIMEOUT_S = 20.0
@@ -57,6 +58,7 @@ def _namespaces(binary: str, allowed: AllowList) -> list[str]:
     command += ["--cap-drop", "ALL", "--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev"]
     # A parent before what lies in it, or it would cover it.
     mounts = [("--ro-bind", path) for path in allowed.readable if path != "/proc"]
+    mounts += [("--ro-bind", path) for path in IN_PROC if Path(path).exists()]
     mounts += [("--bind", path) for path in allowed.writable if path != SHARED_MEMORY]
     mounts += [("--dev-bind", path) for path in allowed.devices if not _given(path)]
     for option, path in sorted(mounts, key=lambda mount: mount[1]):

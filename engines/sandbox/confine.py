@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from typing import NoReturn
 
-from engines.sandbox import landlock, seccomp
+from engines.sandbox import kernel_settings, landlock, seccomp
 from engines.sandbox.plan import SandboxPlan
 from engines.sandbox.privileges import apply_limits, drop_privileges
 from engines.sandbox.syscalls import prctl
@@ -29,6 +29,8 @@ def become_engine(plan: SandboxPlan, keeper: int) -> NoReturn:
         if plan.cpus:
             os.sched_setaffinity(0, plan.cpus)
         apply_limits()
+        if plan.protect_settings:
+            kernel_settings.protect()
         drop_privileges()
         # After the privileges, whose loss may clear it.
         prctl(_PDEATHSIG, signal.SIGKILL)

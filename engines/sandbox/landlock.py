@@ -89,6 +89,9 @@ def restrict(plan: SandboxPlan) -> None:
         _allow(rules, plan.devices, rights & _DEVICE)
         if abi >= 4:
             _allow_port(rules, plan.port, _BIND_TCP)
+            # Port 0: one of the kernel's choice, which peers are told of (gloo).
+            if plan.internal_ports:
+                _allow_port(rules, 0, _BIND_TCP)
             for port in plan.internal_ports:
                 _allow_port(rules, port, _BIND_TCP | _CONNECT_TCP)
         call("landlock_restrict_self", rules, 0)

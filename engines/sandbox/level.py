@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
 
-from engines.sandbox import landlock, seccomp
+from engines.sandbox import kernel_settings, landlock, seccomp
 from engines.sandbox.bubblewrap import working_bubblewrap
 from engines.sandbox.errors import SandboxUnavailable
 from settings.name_hint import name_hint
@@ -21,17 +21,20 @@ REMEDY = "apt-get install bubblewrap, or Linux 5.19 or newer with Landlock"
 
 @dataclass(frozen=True)
 class Facilities:
-    """What this machine offers: Landlock's ABI (0: none), seccomp filters, a `bwrap` that works."""
+    """What this machine offers: Landlock's ABI (0: none), seccomp filters, a `bwrap` that works,
+    and whether kernel settings can be kept from an engine (only root's might not)."""
 
     landlock_abi: int
     seccomp: bool
     bubblewrap: str | None
+    settings: bool = True
 
 
 @dataclass(frozen=True)
 class SandboxLevel:
     """Attributes: `name`; `enforced` and `not_enforced`, in words, together always the same set;
-    `landlock_abi` and `seccomp` as used; `bubblewrap`, the binary in use."""
+    `landlock_abi` and `seccomp` as used; `bubblewrap`, the binary in use; `settings`, whether the
+    kernel's are read-only to an engine by other means than Landlock."""
 
     name: LevelName
     enforced: tuple[str, ...]
@@ -39,6 +42,7 @@ class SandboxLevel:
     landlock_abi: int
     seccomp: bool
     bubblewrap: str | None
+    settings: bool
 
     @property
     def summary(self) -> str:
@@ -69,7 +73,8 @@ def facilities() -> Facilities:
     """Tried once in a process."""
     abi = landlock.kernel_abi()
     usable = abi if abi >= landlock.LEAST_ABI else 0
-    return Facilities(usable, seccomp.works(), working_bubblewrap())
+    settings = kernel_settings.can_be_protected()
+    return Facilities(usable, seccomp.works(), working_bubblewrap(), settings)
 
 
 def choose(asked: str, found: Facilities, *, connects: bool = False) -> SandboxLevel:
@@ -118,6 +123,7 @@ def _described(name: LevelName, found: Facilities, connects: bool) -> SandboxLev
         "other processes' memory and environment": namespaces or abi > 0,
         "other processes' CPUs": namespaces,
         "new namespaces": filtered,
+        "kernel settings": namespaces or abi > 0 or found.settings,
         "clocks and privileges": True,
         "leftover processes": True,
     }
@@ -128,4 +134,5 @@ def _described(name: LevelName, found: Facilities, connects: bool) -> SandboxLev
         abi,
         filtered,
         found.bubblewrap if namespaces else None,
+        namespaces or found.settings,
     )

@@ -24,6 +24,7 @@ class SandboxPlan:
             executed, only listed, changed.  devices: device files or folders of them.
         internal_ports: TCP ports its own processes bind and connect to, beside `port`.
         landlock_abi: 0 where Landlock is not to be used.  seccomp: whether the filter is.
+        protect_settings: whether the kernel's settings are still to be made read-only.
     """
 
     command: tuple[str, ...]
@@ -40,6 +41,7 @@ class SandboxPlan:
     internal_ports: tuple[int, ...]
     landlock_abi: int
     seccomp: bool
+    protect_settings: bool
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -28,7 +28,7 @@ _SET_FILTER, _ACTION_AVAILABLE, _LEAVE_SPECULATION_ALONE = 1, 2, 4
 _NAMESPACES = 0x7E020000
 _FAST_OPEN = 0x20000000
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
-_STREAM, _TYPE_MASK, _TCP = 1, 0xF, 6
+_STREAM, _SEQPACKET, _TYPE_MASK, _TCP = 1, 5, 0xF, 6
 
 REFUSED = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd"),
@@ -77,7 +77,7 @@ def build_filter(plan: SandboxPlan, machine: str, spared: Sequence[int]) -> tupl
         "clone": _refuse_bits(0, _NAMESPACES),
         # ENOSYS: libc then uses clone, whose flags are in a register.
         "clone3": [_refuse(errno.ENOSYS)],
-        "socket": _only_streams(),
+        "socket": _some_sockets(any_unix=not refuses_connect(plan)),
         "prlimit64": [_load(0), (_EQUAL, 1, 0, 0), _refuse(), _allow()],
         "sched_setaffinity": _refuse_values(0, spared),
         **{name: _refuse_values(0, _groups_too(spared)) for name in _SENT_TO_A_PROCESS},
@@ -142,28 +142,32 @@ def _refuse_values(argument: int, values: Sequence[int]) -> list[Instruction]:
     return [_load(argument), *tests, _allow(), _refuse()]
 
 
-def _only_streams() -> list[Instruction]:
-    """socket(2): TCP, Unix streams, and routing netlink, which only reads without privileges (NCCL
-    lists the network interfaces with it)."""
-    stream, netlink, refused = 5, 10, 13
+def _some_sockets(*, any_unix: bool) -> list[Instruction]:
+    """socket(2): TCP; Unix sockets that would have to be connected (CUDA binds a SEQPACKET one when
+    it starts), and for engines that connect datagrams too (NCCL); routing netlink, which only reads
+    without privileges (NCCL lists the network interfaces with it)."""
+    unix, internet, netlink, allowed, refused = 5, 9, 14, 16, 17
 
     def on(value: int, here: int, yes: int = 0, no: int = 0) -> Instruction:
         """Compare; go on at `yes` or `no` (0: the next instruction)."""
         return (_EQUAL, yes and yes - here - 1, no and no - here - 1, value)
 
+    kind = [_load(1), (_AND, 0, 0, _TYPE_MASK)]
     return [
         _load(0),
         on(_NETLINK, 1, yes=netlink),
-        on(_UNIX, 2, yes=stream),
-        on(_INET, 3, yes=stream),
-        on(_INET6, 4, no=refused),
-        _load(1),
-        (_AND, 0, 0, _TYPE_MASK),
-        on(_STREAM, 7, no=refused),
+        on(_UNIX, 2, yes=allowed if any_unix else unix),
+        on(_INET, 3, yes=internet),
+        on(_INET6, 4, yes=internet, no=refused),
+        *kind,
+        on(_STREAM, 7, yes=allowed),
+        on(_SEQPACKET, 8, yes=allowed, no=refused),
+        *kind,
+        on(_STREAM, 11, no=refused),
         _load(2),
-        on(_TCP, 9, yes=12),
+        on(_TCP, 13, yes=allowed),
         _load(2),
-        on(0, 11, no=refused),
+        on(0, 15, no=refused),
         _allow(),
         _refuse(),
     ]

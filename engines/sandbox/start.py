@@ -68,11 +68,12 @@ def start_confined(
             readable=allowed.readable,
             listable=allowed.listable,
             writable=allowed.writable,
-            devices=allowed.devices,
+            devices=_devices(level, allowed),
             port=port,
             internal_ports=internal_ports,
             landlock_abi=level.landlock_abi,
             seccomp=level.seccomp,
+            protect_settings=level.settings and not level.bubblewrap,
         )
         argv = keeper_command()
         if level.bubblewrap:
@@ -104,6 +105,12 @@ def start_confined(
             os.close(ready_in_child)
     keeper = _first_child(popen.pid) if level.bubblewrap else popen.pid
     return Confined(popen, keeper, _first_child(keeper))
+
+
+def _devices(level: SandboxLevel, allowed: AllowList) -> tuple[str, ...]:
+    # CUDA writes below its own /proc/PID when it starts, and the numbers of the processes to come
+    # are not known. Everything else there that matters is a kernel setting.
+    return (*allowed.devices, "/proc") if allowed.gpus and level.settings else allowed.devices
 
 
 def _files(model_dir: Path) -> tuple[str, ...]:

@@ -98,6 +98,9 @@ def test_other_processes(level: SandboxLevel, probes: Probes) -> None:
 def test_kernel_state(level: SandboxLevel, probes: Probes) -> None:
     expect(level, "new namespaces", probes[0].attempt("make_namespace"))
     expect(level, "clocks and privileges", probes[0].attempt("set_clock"))
+    for path in ("/proc/sys/kernel/panic", "/sys/module/printk/parameters/time"):
+        if Path(path).exists():
+            expect(level, "kernel settings", probes[0].attempt("rewrite", path=path))
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,13 @@ from engines.process_registry import ProcessRegistry
 from .conftest import Probe, StartProbe
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Processes with `mark` on their command line."""
+def marked(mark: str, name: str = "") -> list[psutil.Process]:
+    """Processes with `mark` on their command line, of that name if one is given."""
     found = []
     for process in psutil.process_iter():
         try:
-            if mark in process.cmdline() and process.pid != os.getpid():
+            mine = mark in process.cmdline() and process.pid != os.getpid()
+            if mine and name in ("", process.name()):
                 found.append(process)
         except psutil.Error:
             continue
@@ -50,8 +51,8 @@ def probe(start_probe: StartProbe) -> Probe:
 def test_a_daemon_is_ended_and_named(probe: Probe) -> None:
     mark = f"61{os.getpid()}"
     assert probe.attempt("leave_daemon", mark=mark)[0]
-    wait_for(lambda: [p for p in marked(mark) if p.name() == "sleep"])
-    (daemon,) = marked(mark)
+    wait_for(lambda: marked(mark, "sleep"))
+    (daemon,) = marked(mark, "sleep")
     # It has left the session, and nothing in its environment says whose it is.
     assert os.getsid(daemon.pid) != os.getsid(probe.engine.pid)
     assert daemon.environ() == {}
@@ -63,7 +64,7 @@ def test_a_daemon_is_ended_and_named(probe: Probe) -> None:
 def test_a_daemon_of_an_engine_that_crashed_is_ended(probe: Probe) -> None:
     mark = f"62{os.getpid()}"
     assert probe.attempt("leave_daemon", mark=mark)[0]
-    wait_for(lambda: [p for p in marked(mark) if p.name() == "sleep"])
+    wait_for(lambda: marked(mark, "sleep"))
     os.kill(probe.engine.pid, signal.SIGKILL)
     wait_for(lambda: not probe.engine.is_running())
     assert marked(mark)
@@ -113,7 +114,7 @@ def test_the_engine_ends_with_its_keeper(probe: Probe) -> None:
     keeper = keeper_of(probe.engine)
     mark = f"65{os.getpid()}"
     assert probe.attempt("leave_daemon", mark=mark)[0]
-    wait_for(lambda: [p for p in marked(mark) if p.name() == "sleep"])
+    wait_for(lambda: marked(mark, "sleep"))
     # SIGTERM is how the farm's death reaches it.
     keeper.send_signal(signal.SIGTERM)
     wait_for(lambda: not probe.engine.is_running() and not marked(mark))

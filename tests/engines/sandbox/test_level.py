@@ -13,7 +13,7 @@ from engines.sandbox.errors import SandboxUnavailable
 from engines.sandbox.level import NAMES, Facilities, choose, facilities
 from settings.paths import checkout_root
 
-BARE = Facilities(0, False, None)
+BARE = Facilities(0, False, None, False)
 FULL = Facilities(7, True, "/usr/bin/bwrap")
 
 
@@ -73,7 +73,8 @@ def test_both_lists_hold_the_same_things_together() -> None:
 
 def test_more_facilities_never_stop_less() -> None:
     steps = [
-        Facilities(0, False, None),
+        BARE,
+        Facilities(0, True, None, False),
         Facilities(0, True, None),
         Facilities(2, True, None),
         Facilities(4, True, None),

@@ -30,6 +30,7 @@ PLAN = SandboxPlan(
     internal_ports=(),
     landlock_abi=7,
     seccomp=True,
+    protect_settings=False,
 )
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 KEEPER, FARM = 600, 500
@@ -88,7 +89,9 @@ def test_refused_calls(filtered: Filter) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_the_plan_changes(machine: str) -> None:
-    assert Filter(machine, replace(PLAN, internal_ports=(4000,)))("connect") == ALLOWED
+    connects = Filter(machine, replace(PLAN, internal_ports=(4000,)))
+    assert connects("connect") == connects("socket", socket.AF_UNIX, 2) == ALLOWED
+    assert connects("socket", socket.AF_INET, 2) == errno.EPERM
     assert Filter(machine, replace(PLAN, landlock_abi=2))("truncate") == errno.EPERM
 
 
@@ -96,8 +99,9 @@ def test_sockets(filtered: Filter) -> None:
     for family in range(50):
         for kind in (*range(1, 11), socket.SOCK_STREAM | socket.SOCK_CLOEXEC | 0x800):
             for protocol in (0, 1, 6, 17, 132, 262):
-                stream = kind & 0xF == 1 and protocol in (0, 6)
-                lawful = (family in (1, 2, 10) and stream) or (family == 16 and protocol == 0)
+                tcp = family in (2, 10) and kind & 0xF == 1 and protocol in (0, 6)
+                unix = family == 1 and kind & 0xF in (1, 5)
+                lawful = tcp or unix or (family == 16 and protocol == 0)
                 expected = ALLOWED if lawful else errno.EPERM
                 assert filtered("socket", family, kind, protocol) == expected
 

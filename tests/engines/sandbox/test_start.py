@@ -90,5 +90,6 @@ def test_an_engine_of_several_processes_reaches_its_own_ports(
     monkeypatch.setattr(ManyProcesses, "ports", (own,))
     probe = start_probe("ManyProcesses")
     assert probe.attempt("talk_to_itself", port=own) == (True, None)
+    assert probe.attempt("reduce_among_one", port=own) == (True, 4)
     if level.landlock_abi >= 4:
         assert not probe.attempt("connect", port=listener)[0]

@@ -80,6 +80,10 @@ def make_namespace():
     subprocess.run(["unshare", "-U", "true"], check=True, stderr=subprocess.DEVNULL)
 
 
+def rewrite(path):
+    Path(path).write_text(Path(path).read_text())
+
+
 def set_clock():
     time.clock_settime(time.CLOCK_REALTIME, time.time())
 
@@ -141,6 +145,19 @@ def talk_to_itself(port):
         client = socket.create_connection(("127.0.0.1", port), 5)
         server.accept()[0].close()
         client.close()
+
+
+def reduce_among_one(port):
+    """As engines of several ranks do when they have one."""
+    import torch
+    import torch.distributed
+
+    address = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+    value = torch.ones(4)
+    torch.distributed.all_reduce(value)
+    torch.distributed.destroy_process_group()
+    return value.sum().item()
 
 
 # What it might leave behind. `mark` stands in the command line, for the test to find it by.
