@@ -13,7 +13,7 @@ import sys
 
 import typer
 
-from farm.cli import engine_commands, inspection_commands, search_commands
+from farm.cli import certify_command, engine_commands, inspection_commands, search_commands
 from settings.errors import SpecfarmError
 
 # Newer releases of typer carry their own copy of click, older ones import it.
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 search_commands.register(app)
 engine_commands.register(app)
+certify_command.register(app)
 inspection_commands.register(app)
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-import transformers
-
+from engines.sandbox import active_level
 from engines.tree_store import TreeStore
 from farm.campaign.context import CampaignContext
 from farm.campaign.flow import CampaignEnd
 from farm.ledger import Ledger
+from farm.machine import clocks, versions
 from farm.promotion.certificate import Evidence
 from farm.promotion.errors import PromotionError
 from farm.promotion.export import export_final
 from farm.promotion.harness import harness_hash
 from farm.promotion.promote import final_dir, load_final, promote
 from farm.results import CampaignReport
+from farm.workers.verify import CONFIRM
 from settings.errors import SpecfarmError
 from settings.loading import load_setting
+from settings.weight_hashes import weight_hashes
 
 
 def export_winner(
@@ -37,14 +38,16 @@ def export_winner(
         harness=harness_hash(),
         seed=str(ledger.note_once(ctx.campaign_id, "heldout_seed", "")),
         seed_commitment=str(ledger.note_once(ctx.campaign_id, "heldout_seed_sha256", "")),
-        heldout={
-            f"{number}:{request.id}": request.prompt_ids
-            for number, request in enumerate(confirmation.requests)
-        },
+        heldout=confirmation.heldout,
         verification={} if verified is None else verified.evidence,
-        thresholds={} if verified is None else verified.evidence.get("policy", {}),
+        thresholds={}
+        if verified is None
+        else {**verified.evidence.get("policy", {}), "power": CONFIRM["power"]},
         machine=ctx.machine,
-        versions={"torch": torch.__version__, "transformers": transformers.__version__},
+        clocks=clocks(),
+        versions=versions(),
+        weights=weight_hashes(ctx.setting, ctx.observer.message),
+        sandbox=active_level().summary,
         max_new_tokens=ctx.setting.decoding.max_new_tokens,
     )
     try:
