@@ -1,19 +1,19 @@
 """Are an arm's caches empty after /flush_cache? Shown by the clock, after the timed part.
 
-Each pair asks every arm a prompt that was timed before and one that nobody has asked, of the same
+Each pair asks both arms a prompt that was timed before and one that nobody has asked, of the same
 length and kind, each right after a flush; the client hangs up after a few tokens. An arm that has
 kept nothing takes as long for both. Compared are ratios of ratios (the candidate's gain on the
 known prompt over stock's in the same pair), so that what the machine did meanwhile cancels, and
-only a large factor in every pair counts.
+only a large gain in every one of `PAIRS` pairs counts. The first pair without one ends the probe:
+an honest engine is hardly ever asked a second.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from engines.answers import Answer, GenerationRequest
@@ -22,44 +22,41 @@ from farm.bench.protocol import PausableEngine
 from farm.bench.session import Session
 from farm.bench.variants import variant
 
-PAIRS = 4
+PAIRS = 6
 TOKENS = 8
-LARGE_FIRST = 2.0
-LARGE_REST = 3.0
-"""Accept lengths differ between any two prompts, so tokens after the first must gain more."""
-# Below this a factor is the client's own delay.
-LEAST_SAVED_S = 0.005
+LARGE = 2.0
+# A client on a busy machine reads an event this late: added to every time, so that a factor between
+# two times below it is next to nothing.
+CLIENT_S = 0.01
+_BOTH = (True, False)
 
 
 @dataclass(frozen=True)
 class ProbedPrompt:
-    """One prompt, known or not, answered by one arm in one pair. `first_s`: sending to the first
-    event; `rest_s`: from there to the last of `TOKENS` tokens, a token."""
+    """One prompt, known or not, answered by one arm in one pair: seconds from sending to the first
+    event, and to the `TOKENS`-th token."""
 
     arm: str
     pair: int
     known: bool
     first_s: float
-    rest_s: float
+    total_s: float
 
 
 @dataclass(frozen=True)
 class CacheEffect:
     """How much less a known prompt takes than an unknown one, the candidate's factor over stock's,
-    one a pair: to the first token, and a token after it. `kept` names what gained in every pair,
-    empty when nothing did; None where too few pairs could be asked."""
+    one a pair: to the first token, and to the last that was waited for. `kept` names what gained in
+    all `PAIRS` pairs, empty when nothing did; None where too few pairs could be asked."""
 
     first_factors: tuple[float, ...]
-    rest_factors: tuple[float, ...]
+    total_factors: tuple[float, ...]
     kept: str | None
 
     def to_json(self) -> dict[str, Any]:
-        def numbers(factors: tuple[float, ...]) -> list[float | None]:
-            return [round(f, 3) if math.isfinite(f) else None for f in factors]
-
         return {
-            "first_factors": numbers(self.first_factors),
-            "rest_factors": numbers(self.rest_factors),
+            "first_factors": [round(f, 3) for f in self.first_factors],
+            "total_factors": [round(f, 3) for f in self.total_factors],
             "kept": self.kept,
         }
 
@@ -69,6 +66,8 @@ def probe_caches(
     requests: Sequence[GenerationRequest],
     asked: Sequence[int],
     plan: MeasurementPlan,
+    numerator: str = "candidate",
+    denominator: str = "stock",
 ) -> tuple[ProbedPrompt, ...]:
     """Ask up to `PAIRS` pairs, the longest of the `asked` prompts (places in `requests`) first.
 
@@ -78,30 +77,40 @@ def probe_caches(
         EngineError: what an engine's client raised, with its arm.
     """
     rng = random.Random(f"probe:{plan.seed}")
-    session = Session.begin(engines, requests, plan)
+    both = {label: engines[label] for label in (numerator, denominator)}
+    session = Session.begin(both, requests, plan)
     found: list[ProbedPrompt] = []
+    longest = sorted(asked, key=lambda i: -len(requests[i].prompt_ids))
+    pairs = [(i, unknown) for i in longest if (unknown := variant(requests, i, rng)) is not None]
     with session.others_paused():
-        for index in sorted(asked, key=lambda i: -len(requests[i].prompt_ids)):
-            pair = len({probe.pair for probe in found})
-            if pair == PAIRS:
+        # A prompt may stand in several pairs, each time against another unknown one.
+        for pair in range(PAIRS if pairs else 0):
+            index, unknown = pairs[pair % len(pairs)]
+            if pair >= len(pairs):
+                unknown = variant(requests, index, rng) or unknown
+            found += _one_pair(session, pair, requests[index], unknown)
+            if cache_effect(found, numerator, denominator).kept is not None:
                 break
-            unknown = variant(requests, index, rng)
-            if unknown is None:
-                continue
-            both = [(True, requests[index]), (False, unknown)]
-            for label in session.order(0, pair):
-                for known, request in both if pair % 2 == 0 else reversed(both):
-                    with session.running(label):
-                        session.clients[label].flush_cache()
-                        answer = session.clients[label].stream(request, cut=TOKENS)
-                    found.append(_probed(label, pair, known, answer))
     return tuple(found)
 
 
+def _one_pair(
+    session: Session, pair: int, known: GenerationRequest, unknown: GenerationRequest
+) -> list[ProbedPrompt]:
+    found = []
+    prompts = [(True, known), (False, unknown)]
+    for label in session.order(0, pair):
+        for is_known, request in prompts if pair % 2 == 0 else reversed(prompts):
+            with session.running(label):
+                session.clients[label].flush_cache()
+                answer = session.clients[label].stream(request, cut=TOKENS)
+            found.append(_probed(label, pair, is_known, answer))
+    return found
+
+
 def _probed(label: str, pair: int, known: bool, answer: Answer) -> ProbedPrompt:
-    (first, had), (last, have) = answer.arrivals[0], answer.arrivals[-1]
-    rest = (last - first) / (have - had) if have > had else math.nan
-    return ProbedPrompt(label, pair, known, first - answer.sent_s, rest)
+    first, last = answer.arrivals[0][0], answer.arrivals[-1][0]
+    return ProbedPrompt(label, pair, known, first - answer.sent_s, last - answer.sent_s)
 
 
 def cache_effect(
@@ -109,42 +118,44 @@ def cache_effect(
 ) -> CacheEffect:
     """What the probes show of `numerator`, with `denominator` as the control."""
     places = {(p.arm, p.pair, p.known): p for p in probes}
-    pairs = sorted({p.pair for p in probes})
-    first, rest, saved_first, saved_rest = [], [], [], []
-    for pair in pairs:
-        four = [
-            places.get((arm, pair, k)) for arm in (numerator, denominator) for k in (True, False)
-        ]
+    first, total = _Gain("time to first token"), _Gain(f"time to token {TOKENS}")
+    for pair in sorted({p.pair for p in probes}):
+        four = [places.get((arm, pair, k)) for arm in (numerator, denominator) for k in _BOTH]
         known, unknown, control_known, control_unknown = four
-        if not (known and unknown and control_known and control_unknown):
-            continue
-        first.append(
-            _factor(unknown.first_s, known.first_s)
-            / _factor(control_unknown.first_s, control_known.first_s)
-        )
-        rest.append(
-            _factor(unknown.rest_s, known.rest_s)
-            / _factor(control_unknown.rest_s, control_known.rest_s)
-        )
-        saved_first.append(unknown.first_s - known.first_s)
-        saved_rest.append((unknown.rest_s - known.rest_s) * (TOKENS - 1))
-    kept = None
-    if len(first) >= PAIRS:
-        gains = [
-            name
-            for name, factors, large, saved in (
-                ("time to first token", first, LARGE_FIRST, saved_first),
-                ("tokens after it", rest, LARGE_REST, saved_rest),
-            )
-            if all(f >= large for f in factors) and statistics.median(saved) >= LEAST_SAVED_S
-        ]
-        kept = ", ".join(gains)
-    return CacheEffect(tuple(first), tuple(rest), kept)
+        if known and unknown and control_known and control_unknown:
+            controls = control_unknown, control_known
+            first.add(unknown.first_s, known.first_s, *(c.first_s for c in controls))
+            total.add(unknown.total_s, known.total_s, *(c.total_s for c in controls))
+    large = [gain for gain in (first, total) if gain.in_every_pair]
+    kept: str | None = ", ".join(gain.name for gain in large if gain.saves)
+    if len(first.factors) < PAIRS and (large or not first.factors):
+        kept = None
+    return CacheEffect(tuple(first.factors), tuple(total.factors), kept)
+
+
+@dataclass
+class _Gain:
+    """One kind of time: the candidate's factor over stock's a pair, and the seconds it saves."""
+
+    name: str
+    factors: list[float] = field(default_factory=list)
+    saved_s: list[float] = field(default_factory=list)
+
+    def add(self, unknown: float, known: float, stock_unknown: float, stock_known: float) -> None:
+        self.factors.append(_factor(unknown, known) / _factor(stock_unknown, stock_known))
+        self.saved_s.append(unknown - known)
+
+    @property
+    def in_every_pair(self) -> bool:
+        return bool(self.factors) and all(factor >= LARGE for factor in self.factors)
+
+    @property
+    def saves(self) -> bool:
+        return statistics.median(self.saved_s) >= CLIENT_S
 
 
 def _factor(unknown_s: float, known_s: float) -> float:
-    """NaN (an answer of one token) compares as no gain."""
-    return unknown_s / max(known_s, 1e-6)
+    return (unknown_s + CLIENT_S) / (known_s + CLIENT_S)
 
 
 def probes_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[ProbedPrompt, ...]:

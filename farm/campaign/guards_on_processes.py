@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from farm.bench.recording import Recording
+from farm.bench.processor_use import processor_use
 from farm.campaign.guard_case import CONTROL, SUBJECT, Case, Finding
 from farm.verdicts import Decision, Verdict
 from settings.hardware import hardware
 from verifier.served import served_fault
-
-# Processor seconds over the threads given: a share, and seconds for what is not timed (a flush).
-_MORE_THREADS = 1.15
-_SPARE_CPU_S = 1.0
 
 
 def harness(case: Case) -> Finding:
@@ -67,38 +63,20 @@ def served_configuration(case: Case) -> Finding:
 
 
 def threads(case: Case) -> Finding:
-    """No more processor time than the setting's threads give while the engine runs: neither on
-    other cores, nor by a process that goes on while its engine is stopped."""
-    recording, given = case.recording, case.setting.hardware.threads
-    if recording is None or hardware(case.setting.hardware.gpu).is_gpu:
+    """No more processor time than the setting's threads give while the engine runs."""
+    if case.recording is None or hardware(case.setting.hardware.gpu).is_gpu:
         return Finding()
-    used: dict[str, float] = {}
-    over: set[str] = set()
-    for label in (SUBJECT, CONTROL):
-        spent = sum(o.cpu_s.get(label, 0.0) for o in case.outcomes)
-        ran = _running_s(recording, label)
-        if ran is None or ran <= 0.0 or spent <= 0.0:
-            return Finding()
-        used[label] = spent / ran
-        if spent > given * ran * _MORE_THREADS + _SPARE_CPU_S:
-            over.add(label)
-    evidence = {"given": given, "used": used}
-    # Where stock is over too, it is the clock of this machine that cannot tell.
-    if over != {SUBJECT}:
-        return Finding(evidence)
+    spent = {
+        label: sum(o.cpu_s.get(label, 0.0) for o in case.outcomes) for label in (SUBJECT, CONTROL)
+    }
+    given = case.setting.hardware.threads
+    found = processor_use(case.recording, spent, given, SUBJECT, CONTROL)
+    if found is None:
+        return Finding()
+    if not found.too_many:
+        return Finding(found.to_json())
     reason = (
-        f"used {used[SUBJECT]:.2f} processors where the setting gives {given} "
-        f"(stock {used[CONTROL]:.2f})"
+        f"its processes used {found.used:.2f} processors ({found.spent_s:.1f} s) where the setting "
+        f"gives {given} and stock used {found.stock_used:.2f} ({found.stock_spent_s:.1f} s)"
     )
-    return Finding(evidence, Decision(Verdict.CHEATING, reason))
-
-
-def _running_s(recording: Recording, arm: str) -> float | None:
-    """Seconds the arm ran in the timed part; None where requests overlapped."""
-    runs = [run for run in recording.runs if run.arm == arm]
-    if any(run.block is not None for run in runs):
-        return None
-    return sum(
-        sum(s.end_s - s.start_s for s in run.slices) if run.slices else run.wall_s[-1]
-        for run in runs
-    )
+    return Finding(found.to_json(), Decision(Verdict.CHEATING, reason))

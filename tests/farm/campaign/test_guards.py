@@ -182,21 +182,25 @@ def test_remembered_prompts() -> None:
 
 
 def test_more_processors_than_the_setting_gives() -> None:
+    long = simulate(ARM, ARM, QUIET, prompts=6, repeats=3, tokens=96, seed=1).recording
     ran = {
-        arm: sum(s.end_s - s.start_s for r in recorded().runs if r.arm == arm for s in r.slices)
+        arm: sum(s.end_s - s.start_s for r in long.runs if r.arm == arm for s in r.slices)
         for arm in ("candidate", "stock")
     }
 
     def found(candidate: float, stock: float = 0.97) -> Guarded:
         spent = {"candidate": candidate * ran["candidate"], "stock": stock * ran["stock"]}
-        return check(case(outcome(cpu_s=spent)))
+        return check(case(outcome(long, cpu_s=spent)))
 
     assert found(0.99).decision is None
-    assert found(0.99).evidence["threads"]["used"]["candidate"] == pytest.approx(0.99)
+    assert found(0.99).evidence["threads"]["used"] == pytest.approx(0.99)
     assert caught(found(1.9)) == ("cheating", "threads")
     # A machine whose clocks say the same of stock cannot tell.
     assert found(1.9, stock=1.9).decision is None
-    assert check(case(outcome(cpu_s={}))).evidence.get("threads") is None
+    # On a starved machine neither gets its core; a burner gets what two processes get.
+    assert found(0.35, stock=0.3).decision is None
+    assert caught(found(0.66, stock=0.3)) == ("cheating", "threads")
+    assert check(case(outcome(long, cpu_s={}))).evidence.get("threads") is None
 
 
 def hoarded(run: Run) -> Run:
