@@ -98,14 +98,21 @@ def estimate(
     # A block holds every prompt once: there is nothing to remember inside it.
     remembered = None if recording.mode == "blocks" else memoisation_note(cells, numerator)
 
-    def named(found: Bounds) -> RatioInterval:
-        return _ratio(main, found, name, estimator, confidence)
+    units = "blocks" if recording.mode == "blocks" else "prompts"
+
+    def named(found: LogInterval, part: Bounds, which: str) -> RatioInterval:
+        method = (
+            f"{which}; {confidence * 100:.4g} % {found.kind}; "
+            f"{found.prompts} {units} x {found.launches} launches"
+        )
+        ratio, low, high = map(math.exp, (part.point, part.low, part.high))
+        return RatioInterval(ratio, low, high, name, found.prompts, method, confidence)
 
     return Estimate(
-        ratio=named(main.ratio),
-        tau=named(main.tau),
-        step=named(main.step),
-        mean_throughput_ratio=_ratio(plain, plain.ratio, name, "mean_throughput", confidence),
+        ratio=named(main, main.ratio, estimator),
+        tau=named(main, main.tau, estimator),
+        step=named(main, main.step, estimator),
+        mean_throughput_ratio=named(plain, plain.ratio, "mean_throughput"),
         accept_length=lengths,
         launch=main.spread,
         notes=tuple(step_claims(recording)) + ((remembered,) if remembered else ()),
@@ -165,15 +172,3 @@ def _placebo_arms(trees: Mapping[str, str]) -> tuple[str, str]:
         f"no two arms of the A/A placebo are the same tree (arms: {', '.join(trees) or 'none'})",
         "Launch the stock tree twice.",
     )
-
-
-def _ratio(
-    found: LogInterval, part: Bounds, baseline: str, estimator: str, confidence: float
-) -> RatioInterval:
-    """`part`: the ratio of `found` or one of its factors."""
-    method = (
-        f"{estimator}; {confidence * 100:.4g} % {found.kind}; "
-        f"{found.prompts} prompts x {found.launches} launches"
-    )
-    ratio, low, high = map(math.exp, (part.point, part.low, part.high))
-    return RatioInterval(ratio, low, high, baseline, found.prompts, method, confidence)

@@ -99,7 +99,8 @@ def coverage(
             table = CellMeans(flat(made.values[campaign], design.same_prompts))
             found.append(log_interval(table, launch=spreads[campaign]))
             if made.gaps is not None:
-                low, high = token_interval(*np.moveaxis(made.gaps[campaign], -1, 0), ACCEPT_LENGTH)
+                candidate, stock = np.moveaxis(made.gaps[campaign], -1, 0)
+                low, high = token_interval(candidate, stock, ACCEPT_LENGTH)
                 fooled.append(low <= effect.step <= high)
     points = np.asarray([interval.components.ratio for interval in found])
     widths = np.asarray([interval.high - interval.low for interval in found])

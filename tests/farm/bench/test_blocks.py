@@ -106,6 +106,7 @@ def test_the_ratio_is_of_tokens_a_second_paired_by_block() -> None:
     # Prefill does not get faster, so throughput gains less than a step does.
     assert 1.15 < found.ratio.ratio < 1.25
     assert found.ratio.n == 4, "blocks are the units, not requests"
+    assert "4 blocks x 1 launches" in found.ratio.method
     assert found.tau.ratio == 1.0 and (found.tau.low, found.tau.high) == (1.0, 1.0)
     assert found.mean_throughput_ratio.ratio == pytest.approx(1.25)
 
