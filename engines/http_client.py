@@ -61,7 +61,10 @@ class EngineClient:
         self.timeout_s = timeout_s
         self._deadline = Deadline()
         self._http = httpcore.ConnectionPool(
-            network_backend=DeadlineNetwork(self._deadline), max_connections=None
+            network_backend=DeadlineNetwork(self._deadline),
+            max_connections=None,
+            # A server may drop an idle connection just as it is continued and asked again.
+            max_keepalive_connections=0,
         )
 
     def health(self) -> bool:

@@ -1,11 +1,11 @@
 """Are an arm's caches empty after /flush_cache? Shown by the clock, after the timed part.
 
 Each pair asks both arms a prompt that was timed before and one that nobody has asked, of the same
-length and kind, each right after a flush; the client hangs up after a few tokens. An arm that has
-kept nothing takes as long for both. Compared are ratios of ratios (the candidate's gain on the
-known prompt over stock's in the same pair), so that what the machine did meanwhile cancels, and
-only a large gain in every one of `PAIRS` pairs counts. The first pair without one ends the probe:
-an honest engine is hardly ever asked a second.
+length and kind, each right after a flush, the known one once more just before; the client hangs up
+after a few tokens. An arm that has kept nothing takes as long for both. Compared are ratios of
+ratios (the candidate's gain on the known prompt over stock's in the same pair), so that what the
+machine did meanwhile cancels, and only a large gain in every one of `PAIRS` pairs counts. The first
+pair without one ends the probe: an honest engine is hardly ever asked a second.
 """
 
 from __future__ import annotations
@@ -102,8 +102,10 @@ def _one_pair(
     for label in session.order(0, pair):
         for is_known, request in prompts if pair % 2 == 0 else reversed(prompts):
             with session.running(label):
-                session.clients[label].flush_cache()
-                answer = session.clients[label].stream(request, cut=TOKENS)
+                # Also an engine that keeps its last request only must have met the known one.
+                for _ in range(2 if is_known else 1):
+                    session.clients[label].flush_cache()
+                    answer = session.clients[label].stream(request, cut=TOKENS)
             found.append(_probed(label, pair, is_known, answer))
     return found
 

@@ -355,3 +355,26 @@ def test_a_cut_answer_is_the_beginning_of_the_whole_one(launch_fake: Launch) -> 
     # The connection is gone with it, the engine is not.
     assert client.stream(REQUEST).output_ids == greedy([5, 6, 7], 10)
     assert client.stream(REQUEST, cut=99).finish_reason == "length"
+
+
+def test_no_connection_is_kept_for_the_next_request() -> None:
+    """A server that is stopped and continued drops idle ones at the very moment it is asked."""
+    seen: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(3):
+                connection, address = server.accept()
+                seen.append(address[1])
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(http(b"{}"))
+                    connection.recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with EngineClient(f"http://127.0.0.1:{server.getsockname()[1]}", 5) as client:
+            for _ in range(3):
+                assert client.server_info() == {}
+        thread.join(5)
+    assert len(set(seen)) == 3
