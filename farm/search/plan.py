@@ -17,6 +17,8 @@ from settings.schema import Setting
 # Launching, warming, exact answers and forcing of one candidate, beside its timed seconds
 # (measured on the embedded default; docs/measuring.md).
 _OVERHEAD_S = 30.0
+# The verifier-only prompts of a confirmation, asked and forced.
+_VERIFIER_SET_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,6 @@ def describe_plan(setting: Setting, options: SearchOptions) -> SearchPlan:
         canaries=tuple(f"canary-{number + 1}" for number in range(options.canaries)),
         baseline_s=launches * (each / 2 + _OVERHEAD_S) + each * 1.5,
         candidate_s=(each + _OVERHEAD_S) / options.workers,
-        confirm_s=setting.measurement.launches_confirm * (each + _OVERHEAD_S),
+        confirm_s=setting.measurement.launches_confirm * (each + _OVERHEAD_S) + _VERIFIER_SET_S,
         left_out=left_out(explorers, context),
     )

@@ -83,10 +83,11 @@ def stop_string(ids: Sequence[int], detokenize: Detokenize) -> str | None:
     middle = len(ids) // 2
     for border in sorted(range(1, len(ids)), key=lambda i: abs(i - middle)):
         before, after = detokenize(ids[:border]), detokenize(ids[: border + 1])
-        if _BROKEN in after or not after.startswith(before) or after == before:
+        if not before or not after.startswith(before) or after == before:
             continue
         piece = before[-_EACH_SIDE:] + after[len(before) :][:_EACH_SIDE]
-        if before and piece not in before:
+        # A character cut between two tokens shows as a broken one.
+        if _BROKEN not in piece and piece not in before:
             return piece
     return None
 
