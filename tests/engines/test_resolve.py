@@ -230,6 +230,23 @@ def test_serve_in_the_foreground_until_stopped(
     assert ProcessRegistry().records() == []
 
 
+def test_serve_takes_a_revoked_final_only_when_told(
+    promoted: tuple[Path, Tree], free_port: int
+) -> None:
+    facts = {"reason": "x0.9 [0.8, 0.95]", "date": "2026-12-01T00:00:00Z"}
+    certificate(status="revoked", hardware="cpu", revoked=facts)(promoted[0])
+    with serving("fake", "final", "cpu", str(free_port)) as refused:
+        output, _ = refused.communicate(timeout=30)
+    assert refused.returncode == 2
+    assert "status is revoked" in output and "x0.9 [0.8, 0.95]" in output and "--revoked" in output
+    with serving("fake", "final", "cpu", str(free_port), "--revoked") as told:
+        assert told.stdout is not None
+        first = told.stdout.readline()
+        assert promoted[1].tree_hash in first and ", revoked" in first
+        told.send_signal(signal.SIGTERM)
+        assert told.wait(timeout=20) == 0
+
+
 def test_stop_ends_only_what_serve_started(launch_fake: Launch) -> None:
     engine = launch_fake()
     with pytest.raises(EngineError, match=f"running search .pid {os.getpid()}"):
