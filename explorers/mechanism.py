@@ -62,7 +62,7 @@ class Mechanism(_Section):
     """One record of the mechanism memory."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
-    kind: Literal["mechanism", "canary_noop", "canary_lossy"] = "mechanism"
+    kind: Literal["mechanism", "canary_noop", "canary_lossy", "canary_cheat"] = "mechanism"
     component: str
     hypothesis: str
     priority: int = Field(default=50, description="lower is tried earlier")

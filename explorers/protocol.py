@@ -31,8 +31,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Proposal:
-    """One candidate. `kind` is `mechanism`, `canary_noop` or `canary_lossy` (planted by the farm
-    to see that the gate works); canaries take the same way as everything else."""
+    """One candidate. `kind` is `mechanism`, or the farm planted it to see that the gate works:
+    `canary_noop` (honest, no faster), `canary_lossy` or `canary_cheat` (fast by other means).
+    Canaries take the same way as everything else, under a name that says nothing; `planted` is
+    their own, for the report."""
 
     mechanism: str
     component: str
@@ -41,6 +43,7 @@ class Proposal:
     prediction: Prediction
     kind: str = "mechanism"
     explorer: str = "memory"
+    planted: str = ""
 
 
 @dataclass(frozen=True)

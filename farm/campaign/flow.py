@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,9 @@ from farm.campaign.confirm import Confirmation, confirm, confirmed_row
 from farm.campaign.context import CampaignContext, TreeLike
 from farm.campaign.merge import merge_accepted
 from farm.campaign.scheduler import Phase
+from farm.campaign.shrink import with_shrunken
 from farm.results import CampaignReport, CandidateResult
+from farm.statistics.multiplicity import confirmation_confidence
 from farm.verdicts import Decision, Verdict
 
 # Set aside from the budget for merging and confirming, in measurements' worth of time.
@@ -33,17 +36,23 @@ class CampaignEnd:
 
 @dataclass
 class _State:
-    """What the flow has learned so far (rebuilt from the ledger's outcomes on resume)."""
+    """What the flow has learned so far (rebuilt from the ledger's outcomes on resume). `competing`:
+    who was accepted at screening; `level`: that of the last confirmation."""
 
     rows: dict[str, CandidateResult] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    competing: set[str] = field(default_factory=set)
+    level: float | None = None
 
 
 def campaign(ctx: CampaignContext) -> Generator[Phase, list[Any], CampaignEnd]:
     """Runs the whole search; every measurement is a unit of the ledger."""
     state = _State(notes=_left_out(ctx))
     base = yield from measure_baselines(ctx)
+    if base.untrusted is not None:
+        state.notes.append(f"{base.untrusted}; candidates are measured, nothing is promoted")
+        ctx.observer.message(state.notes[-1])
     _publish(ctx, state, base)
     incumbent: CandidateResult | None = None
     confirmation: Confirmation | None = None
@@ -54,7 +63,8 @@ def campaign(ctx: CampaignContext) -> Generator[Phase, list[Any], CampaignEnd]:
         winner = yield from _round(ctx, state, base, round_, incumbent)
         if winner is None:
             break
-        confirmation_of_round = yield from confirm(ctx, winner, base)
+        state.level = confirmation_confidence(len(state.competing))
+        confirmation_of_round = yield from confirm(ctx, winner, base, state.level)
         row = _above(incumbent, confirmed_row(winner, confirmation_of_round))
         state.rows[row.candidate_id] = row
         ctx.observer.candidate(row, None)
@@ -67,7 +77,8 @@ def campaign(ctx: CampaignContext) -> Generator[Phase, list[Any], CampaignEnd]:
         _publish(ctx, state, base)
     report = _report(ctx, state, base, incumbent, confirmation)
     ctx.observer.report(report)
-    return CampaignEnd(report, incumbent, confirmation)
+    winner = next((row for row in report.candidates if row.candidate_id == report.promoted), None)
+    return CampaignEnd(report, winner, confirmation)
 
 
 def _round(
@@ -117,6 +128,9 @@ def _round(
         return None
     ctx.observer.phase(f"round {round_}: merging {len(accepted)} accepted", len(accepted) - 1)
     best, merges = yield from merge_accepted(ctx, accepted, state.changes, round_, baseline)
+    state.competing |= {
+        row.candidate_id for row in (*accepted, *merges) if row.decision.verdict is Verdict.ACCEPTED
+    }
     for row in merges:
         state.rows[row.candidate_id] = row
     return best
@@ -125,7 +139,7 @@ def _round(
 def _accepted_canaries(results: Sequence[CandidateResult | None]) -> str | None:
     """What is wrong when the gate let a planted candidate through; None when it did not."""
     names = [
-        row.mechanism
+        row.planted or row.mechanism
         for row in results
         if row is not None
         and row.kind.startswith("canary")
@@ -154,6 +168,7 @@ def _propose(ctx: CampaignContext, state: _State, round_: int) -> list[Proposal]
             None if row.to_stock is None else row.to_stock.ratio,
         )
         for row in state.rows.values()
+        if not row.kind.startswith("canary")
     ]
     context = ExplorerContext(ctx.setting, round_, evidence, ctx.has_compiler)
     proposals = [p for explorer in ctx.explorers for p in explorer.propose(context)]
@@ -165,16 +180,24 @@ def _interleave(
     proposals: Sequence[Proposal], canaries: Sequence[Proposal], seed: int
 ) -> list[Proposal]:
     """Canaries at places the seed picks, among the first half so that no budget drops them."""
-    mixed = list(proposals)
-    for number, canary in enumerate(canaries):
-        mixed.insert((seed >> (8 * number)) % (len(proposals) // 2 + 1), canary)
+    places, mixed = random.Random(seed), list(proposals)
+    for canary in canaries:
+        mixed.insert(places.randrange(len(proposals) // 2 + 1), canary)
     return mixed
 
 
 def _baseline(ctx: CampaignContext, base: Baselines, incumbent: CandidateResult | None) -> Baseline:
     if incumbent is None:
         return Baseline(
-            ctx.stock, ctx.stock_name, "stock", None, base.stock_to_ar, base.floor, base.calibration
+            ctx.stock,
+            ctx.stock_name,
+            "stock",
+            None,
+            base.stock_to_ar,
+            base.floor,
+            base.calibration,
+            base.untrusted,
+            ctx.statistics.least_acceptable(base.floor),
         )
     tree: TreeLike = _Tree(incumbent.tree_hash, incumbent.commit)
     name = f"{ctx.setting.engine.name}-{incumbent.tree_hash[:12]}"
@@ -186,6 +209,8 @@ def _baseline(ctx: CampaignContext, base: Baselines, incumbent: CandidateResult 
         base.stock_to_ar,
         base.floor,
         base.calibration,
+        base.untrusted,
+        ctx.statistics.least_acceptable(base.floor),
     )
 
 
@@ -215,7 +240,8 @@ def _fallback(
     )
     if failed_row.kind != "merge" or not singles:
         return None
-    confirmation = yield from confirm(ctx, singles[0], base)
+    state.level = confirmation_confidence(len(state.competing))
+    confirmation = yield from confirm(ctx, singles[0], base, state.level)
     row = _above(incumbent, confirmed_row(singles[0], confirmation))
     state.rows[row.candidate_id] = row
     ctx.observer.candidate(row, None)
@@ -266,7 +292,9 @@ def _report(
         stock_to_ar=(confirmation.stock_to_ar if confirmation else None) or base.stock_to_ar,
         final_to_stock=confirmation.to_stock if confirmation else None,
         final_to_ar=confirmation.to_ar if confirmation else None,
-        candidates=tuple(state.rows.values()),
+        candidates=with_shrunken(state.rows.values()),
         promoted=None if winner is None else winner.candidate_id,
         notes=tuple(state.notes),
+        candidates_screened=sum(row.to_stock is not None for row in state.rows.values()),
+        confirmation_confidence=state.level,
     )

@@ -8,7 +8,8 @@ from typing import Any
 
 from settings.errors import SpecfarmError
 
-MOST_CANARIES = 2
+# All that explorers/canaries holds.
+MOST_CANARIES = 6
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*([smh]?)$")
 _SECONDS = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -16,7 +17,7 @@ _SECONDS = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 @dataclass(frozen=True)
 class SearchOptions:
     """`budget_s` bounds the wall clock of measuring new candidates; the time to confirm and export
-    a winner is set aside from it. `canaries` counts planted candidates mixed in (0 to 2 here)."""
+    a winner is set aside from it. `canaries` counts planted candidates mixed in."""
 
     rounds: int = 1
     budget_s: float = 1800.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farm.report import words
+from farm.report.factors import factor_rows, screening_line
 from farm.results import CampaignReport, CandidateResult
 
 _COLUMNS = (
@@ -63,6 +64,24 @@ def _references(report: CampaignReport) -> list[str]:
     return [*lines, "", f"A/A floor (upper 95 % bound of stock over stock): {floor}."]
 
 
+def _factors(report: CampaignReport) -> list[str]:
+    rows = factor_rows(report)
+    if not rows:
+        return []
+    screened = screening_line(report)
+    return [
+        "## Accept length x steps a second",
+        "",
+        *([f"{screened}."] if screened else []),
+        "Shrunken: the ratio to stock, drawn towards no change for having been one of several.",
+        "",
+        _line(["mechanism", "measured", "accept length", "steps/s", "shrunken to stock"]),
+        "|---|---|---|---|---|",
+        *(_line(list(row)) for row in rows),
+        "",
+    ]
+
+
 def render_markdown(report: CampaignReport) -> str:
     """The report as Markdown (tables, reasons, machine, serve command)."""
     lines = [
@@ -75,6 +94,8 @@ def render_markdown(report: CampaignReport) -> str:
     if report.promoted:
         lines += ["", "```", words.serve_command(report.setting), "```"]
     lines += ["", "## References", "", *_references(report), "", "## Verdicts", ""]
+    if (planted := words.canary_line(report)) is not None:
+        lines += [f"{planted}.".capitalize(), ""]
     lines += [_line(list(_COLUMNS)), "|" + "---|" * len(_COLUMNS)]
     candidates = words.ordered(report)
     lines += [_line(_row(candidate)) for candidate in candidates]
@@ -83,6 +104,7 @@ def render_markdown(report: CampaignReport) -> str:
         "Ratios are speeds; tau = output tokens a verify step, bonus included; token forcing on "
         "the stock target; FP32 exact = matched/checked tokens of the FP32 twin.",
         "",
+        *_factors(report),
         "## Reasons",
         "",
     ]

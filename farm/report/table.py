@@ -1,4 +1,4 @@
-"""The verdict table in a terminal; safe in plain text from 100 columns on."""
+"""The verdict table in a terminal. Below 100 columns it leaves out what the others imply."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from farm.report import words
+from farm.report.factors import factors, screening_line
 from farm.results import CampaignReport, CandidateResult
 from farm.verdicts import Verdict
 
 WIDE = 116
+NARROW = 100
+_IMPLIED = ("to AR [95 %]", "tau x step")
 _STYLES = {
     Verdict.ACCEPTED: "bold green",
     Verdict.NOT_LOSSLESS: "bold red",
@@ -26,13 +29,14 @@ def _stacked(text: str, wide: bool) -> str:
     return text if wide else text.replace(" [", "\n[", 1)
 
 
-def _row(candidate: CandidateResult, wide: bool) -> list[str | Text]:
+def _row(candidate: CandidateResult, width: int) -> list[str | Text]:
     lossless, verdict = candidate.lossless, candidate.decision.verdict
+    wide = width >= WIDE
+    implied = [_stacked(words.ratio(candidate.to_ar), wide), words.tau_times_step(candidate)]
     return [
         words.label(candidate),
         _stacked(words.ratio(candidate.to_stock), wide),
-        _stacked(words.ratio(candidate.to_ar), wide),
-        words.tau_times_step(candidate),
+        *(implied if width >= NARROW else []),
         words.count(lossless.mismatches if lossless else None),
         words.count(lossless.near_ties if lossless else None),
         words.exact(candidate),
@@ -40,17 +44,19 @@ def _row(candidate: CandidateResult, wide: bool) -> list[str | Text]:
     ]
 
 
-def verdict_table(report: CampaignReport, wide: bool = True) -> Table:
-    """One row a candidate; intervals go below their ratio where the terminal is not `wide`."""
+def verdict_table(report: CampaignReport, width: int = WIDE) -> Table:
+    """One row a candidate; intervals go below their ratio in less than `WIDE` columns, and ratios
+    to AR and factors stay away in less than `NARROW`."""
+    wide = width >= WIDE
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("mechanism", overflow="fold", min_width=18)
-    for name in ("to stock [95 %]", "to AR [95 %]", "tau x step"):
+    for name in ("to stock [95 %]", *(_IMPLIED if width >= NARROW else ())):
         table.add_column(_stacked(name, wide), no_wrap=True, justify="right")
     for name in ("mis-\nmatch", "near-\nties", "FP32\nexact"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("verdict", overflow="fold", min_width=12)
     for candidate in words.ordered(report):
-        table.add_row(*_row(candidate, wide))
+        table.add_row(*_row(candidate, width))
     return table
 
 
@@ -63,6 +69,8 @@ def _reasons(report: CampaignReport) -> list[Text]:
         line.append(f"  {words.label(candidate)}: {candidate.decision.reason}")
         if candidate.heldout_to_stock is not None:
             line.append(f" (held-out {words.ratio_with_baseline(candidate.heldout_to_stock)})")
+        if (found := factors(candidate)) is not None:
+            line.append(f"; {found}")
         lines.append(line)
     return lines
 
@@ -72,9 +80,11 @@ def report_view(report: CampaignReport, width: int) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{report.setting}   campaign {report.campaign_id}   {report.started_utc}", "bold"),
         *(Text(line) for line in words.header_lines(report)),
+        *(Text(line) for line in (words.canary_line(report),) if line),
         Text(f"ratios are speeds over stock ({report.stock_tree[:12]}) and over AR"),
         Text(""),
-        verdict_table(report, wide=width >= WIDE),
+        verdict_table(report, width),
+        *(Text(line) for line in (screening_line(report),) if line),
         Text(""),
         *_reasons(report),
         *(Text(f"note: {note}") for note in report.notes),

@@ -6,6 +6,7 @@ from farm.results import CampaignReport, CandidateResult, RatioInterval
 from farm.verdicts import Verdict
 
 NOT_MEASURED = "-"
+CALLED_DISHONEST = (Verdict.NOT_LOSSLESS, Verdict.CHEATING, Verdict.REFUSED)
 
 
 def ratio(interval: RatioInterval | None) -> str:
@@ -41,9 +42,36 @@ def exact(candidate: CandidateResult) -> str:
 
 
 def label(candidate: CandidateResult) -> str:
-    """The mechanism, marked where the farm planted it."""
-    planted = candidate.kind.startswith("canary")
-    return f"{candidate.mechanism} (planted)" if planted else candidate.mechanism
+    """The mechanism, marked where the farm planted it, with its own name."""
+    if not is_canary(candidate):
+        return candidate.mechanism
+    own = f": {candidate.planted}" if candidate.planted else ""
+    return f"{candidate.mechanism} (planted{own})"
+
+
+def is_canary(candidate: CandidateResult) -> bool:
+    return candidate.kind.startswith("canary")
+
+
+def canary_line(report: CampaignReport) -> str | None:
+    """`canaries: 4 planted, 0 false accepts, 0 false rejects`; None where none was planted.
+
+    Nothing planted is faster by honest means, so every acceptance is false; it is a false reject
+    when an honest one is called anything but honest."""
+    planted = [candidate for candidate in report.candidates if is_canary(candidate)]
+    if not planted:
+        return None
+    accepted = sum(c.decision.verdict is Verdict.ACCEPTED for c in planted)
+    rejected = sum(
+        c.kind == "canary_noop" and c.decision.verdict in CALLED_DISHONEST for c in planted
+    )
+    return f"canaries: {len(planted)} planted, {accepted} false accepts, {rejected} false rejects"
+
+
+def caught_by(candidate: CandidateResult) -> str:
+    """The check that decided, as the verdict's evidence names it."""
+    found = candidate.decision.evidence.get("caught_by")
+    return str(found) if found else NOT_MEASURED
 
 
 def ordered(report: CampaignReport) -> list[CandidateResult]:

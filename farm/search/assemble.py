@@ -27,6 +27,7 @@ from farm.machine import environment_hash, hardware_id, machine_facts
 from farm.promotion.harness import harness_hash
 from farm.search.bench_statistics import BenchStatistics
 from farm.search.budget_clock import budget_clock
+from farm.search.campaign_guards import campaign_guards
 from farm.search.prompts import prompt_supply
 from settings.loading import load_exact_twin, load_setting
 from settings.paths import checkout_root
@@ -59,6 +60,7 @@ def assemble(
     )
     seed = str(ledger.note_once(campaign.id, "heldout_seed", secrets.token_hex(16)))
     ledger.note_once(campaign.id, "heldout_seed_sha256", seed_commitment(seed))
+    campaign_seed = int(hashlib.sha256(campaign.id.encode()).hexdigest()[:8], 16)
     by_path = "/" in campaign.setting
     twin = load_exact_twin(campaign.setting)
     twin_ref = None
@@ -74,11 +76,12 @@ def assemble(
         reference_name=f"transformers-{transformers.__version__}",
         trees=store,
         statistics=BenchStatistics(setting.measurement.estimator),
+        guards=campaign_guards(setting, tokenizer_dir),
         prompts=prompt_supply(setting, tokenizer_dir, seed),
         explorers=[make_explorer(name) for name in options.explorers],
-        canaries=canary_proposals(),
+        canaries=canary_proposals(options.canaries, campaign_seed),
         observer=observer,
-        seed=int(hashlib.sha256(campaign.id.encode()).hexdigest()[:8], 16),
+        seed=campaign_seed,
         started=campaign.created,
         machine=machine_facts(),
         setting_path=campaign.setting if by_path else None,
@@ -99,11 +102,13 @@ def unit_keys(ctx: CampaignContext) -> Callable[[Job], UnitKey]:
     def key_of(job: Job) -> UnitKey:
         if isinstance(job, MeasureJob):
             tree = next(arm.tree_hash for arm in job.arms if arm.label == job.subject)
-            given: Any = [asdict(request) for request in (*job.requests, *job.exact_requests)]
+            asked: tuple[Any, ...] = (*job.requests, *job.exact_requests, *job.verifier_prompts)
+            given: Any = [asdict(request) for request in asked]
         else:
             # What is forced is part of the unit: other answers need another verdict.
             tree = job.stock_tree
             given = [job.ar_answers, job.stock_answers, job.answers, job.exact_answers]
+            given += [job.restarted_answers, job.verifier_requests, job.verifier_answers]
         phase, _, subject = job.unit.partition(":")
         return UnitKey(
             campaign=ctx.campaign_id,

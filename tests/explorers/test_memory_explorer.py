@@ -12,6 +12,7 @@ from explorers.conformance import ExplorerConformance
 from explorers.memory_explorer import CANARIES, CATALOGUE, MemoryExplorer, canary_proposals
 from explorers.protocol import Evidence, Explorer, ExplorerContext
 from explorers.registry import make_explorer
+from farm.campaign.options import MOST_CANARIES
 from settings.errors import SpecfarmError
 from settings.loading import load_setting
 
@@ -94,8 +95,26 @@ def test_the_registry_knows_it() -> None:
         make_explorer("oracle")
 
 
-def test_canaries_are_one_of_each_and_kept_out_of_the_catalogue() -> None:
-    kinds = {proposal.mechanism: proposal.kind for proposal in canary_proposals()}
-    assert sorted(kinds.values()) == ["canary_lossy", "canary_noop"]
+def test_the_first_two_canaries_are_one_of_each() -> None:
+    kinds = [proposal.kind for proposal in canary_proposals(2, seed=7)]
+    assert kinds == ["canary_noop", "canary_lossy"]
+    assert canary_proposals(0, seed=7) == []
+
+
+def test_further_canaries_are_drawn_by_the_seed() -> None:
+    names = {tuple(p.planted for p in canary_proposals(4, seed)) for seed in range(30)}
+    assert len(names) > 5 and all(len(set(four)) == 4 for four in names)
+    assert {four[:2] for four in names} == {("planted_noop", "planted_lossy")}
+    everything = canary_proposals(MOST_CANARIES, seed=7)
+    assert len(everything) == MOST_CANARIES == len(list(CANARIES.glob("*/mechanism.toml")))
+    assert {p.kind for p in everything} == {"canary_noop", "canary_lossy", "canary_cheat"}
+
+
+def test_a_canary_goes_by_a_name_that_says_nothing() -> None:
+    for canary in canary_proposals(MOST_CANARIES, seed=7):
+        shown = (canary.mechanism, canary.hypothesis)
+        own = canary.planted.removeprefix("planted_")
+        assert not any("plant" in text or own in text for text in shown)
+    first, second = (canary_proposals(1, seed)[0].mechanism for seed in (1, 2))
+    assert first != second
     assert CANARIES != CATALOGUE
-    assert not kinds.keys() & {p.parent.name for p in CATALOGUE.glob("*/mechanism.toml")}
