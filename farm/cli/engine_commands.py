@@ -34,14 +34,18 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     setting: SettingName,
-    patch: Annotated[Path | None, typer.Option(help="a unified diff on the stock tree")] = None,
+    patch: Annotated[
+        list[Path] | None, typer.Option(help="a unified diff on the stock tree; may be repeated")
+    ] = None,
     tree: Annotated[Path | None, typer.Option(help="a folder: the whole candidate tree")] = None,
     commit: Annotated[str | None, typer.Option(help="a commit of the tree store")] = None,
     as_json: Json = False,
 ) -> int:
-    """Take one candidate through the whole gate; exit code 1 unless it is accepted."""
+    """Take candidates through the whole gate; exit code 1 unless every one is accepted."""
     from farm.cli.terminal import terminal
-    from farm.search.evaluate import evaluate_one
+    from farm.report.evaluation import evaluation_text
+    from farm.search.evaluate import evaluate as through_the_gate
+    from farm.search.evaluate import from_commit, from_folder, from_patch
 
     given = [
         name
@@ -51,12 +55,16 @@ def evaluate(
     if len(given) != 1:
         what = "none was given" if not given else f"{' and '.join(given)} were given"
         raise SpecfarmError(f"evaluate: {what}", "Give exactly one of --patch, --tree, --commit")
-    result = evaluate_one(setting, patch, tree, commit, terminal(as_json))
+    candidates = [from_patch(path) for path in patch or ()]
+    candidates += [from_folder(tree)] if tree else []
+    candidates += [from_commit(commit)] if commit else []
+    results = through_the_gate(setting, candidates, terminal(as_json))
     if as_json:
-        print(json.dumps({"event": "verdict", **asdict(result)}))
+        for result in results:
+            print(json.dumps({"event": "verdict", **asdict(result)}))
     else:
-        print(f"{result.decision.verdict.value}: {result.decision.reason}")
-    return 0 if result.decision.verdict.value == "accepted" else 1
+        print(evaluation_text(results), end="")
+    return 0 if all(r.decision.verdict.value == "accepted" for r in results) else 1
 
 
 def verify(
@@ -96,11 +104,26 @@ def serve(
     arm: Annotated[str, typer.Argument(help="final, stock or ar")],
     gpu: Annotated[str, typer.Option(help="cpu or a GPU index")] = "cpu",
     port: Port = 30000,
+    host: Annotated[
+        str, typer.Option(help="address to listen on; anyone who reaches it can ask")
+    ] = "127.0.0.1",
+    other_hardware: Annotated[
+        bool,
+        typer.Option(
+            "--other-hardware", help="on other hardware than setting and certificate name"
+        ),
+    ] = False,
+    revoked: Annotated[
+        bool, typer.Option("--revoked", help="a final whose certificate was revoked")
+    ] = False,
 ) -> int:
     """Serve an engine in the foreground (SGLang's and OpenAI's HTTP surface)."""
     from engines.serve import main as serve_main
 
-    return serve_main([setting, arm, gpu, str(port)])
+    arguments = [setting, arm, gpu, str(port), "--host", host]
+    arguments += ["--other-hardware"] if other_hardware else []
+    arguments += ["--revoked"] if revoked else []
+    return serve_main(arguments)
 
 
 def stop(
