@@ -35,7 +35,7 @@ from farm.workers.verify import VerifyService
 from settings.loading import load_setting
 from settings.paths import checkout_root
 from settings.schema import Setting
-from tests.farm.gate.plants import Plant, write_stock
+from tests.farm.gate.plants import STOCK_STEP_S, Plant, write_stock
 
 ENGINE = "planted-native"
 EXPLORER = "planted"
@@ -61,8 +61,9 @@ MODES = {
     "abba": {"mode": '"abba"', "seconds_per_candidate": f"11.0\n{LAUNCHES}"},
     "slices": {"seconds_per_candidate": f"22.0\nrepeats = 3\n{LAUNCHES}"},
 }
-# Smaller random weights repeat themselves: some five tokens are committed a step, not one.
-REPETITIVE = ('"initializer_range": 0.15', '"initializer_range": 0.09')
+# Smaller random weights repeat themselves: some three tokens are committed a step, not one.
+REPETITIVE = ('"initializer_range": 0.15', '"initializer_range": 0.1')
+LONGER_CONTEXT = ('"max_position_embeddings": 512', '"max_position_embeddings": 2048')
 
 
 class PlantedDriver(NativeDriver):
@@ -140,15 +141,25 @@ class Life:
 
 def prepare(folder: Path, setting: str, mode: str, plants: Iterable[Plant]) -> dict[str, str]:
     """Writes everything a campaign needs below `folder`; the variables it is run with."""
-    shutil.copytree(SETTINGS, folder / "settings")
-    _edit(folder / "settings" / "tiny" / "model" / "config.json", *REPETITIVE)
-    for file in folder.glob("settings/*/setting.toml"):
-        file.write_text(_adapted(file.read_text(), CHANGES | MODES[mode]))
-    write_stock(checkout_root() / "engines" / "native", folder / "stock")
+    variables = make_farm(folder, setting, CHANGES | MODES[mode])
     (folder / "patches").mkdir()
     for number, plant in enumerate(plants):
         path = folder / "patches" / f"{number:02d}-{plant.name}.patch"
         path.write_text(plant.make_patch(folder / "stock"))
+    return variables
+
+
+def make_farm(
+    folder: Path, setting: str, changes: dict[str, str], step_s: float = STOCK_STEP_S
+) -> dict[str, str]:
+    """Settings (the keys of `changes` set anew), a model and a paced stock below `folder`; the
+    variables that make them a farm's."""
+    shutil.copytree(SETTINGS, folder / "settings")
+    _edit(folder / "settings" / "tiny" / "model" / "config.json", *REPETITIVE)
+    _edit(folder / "settings" / "tiny" / "model" / "config.json", *LONGER_CONTEXT)
+    for file in folder.glob("settings/*/setting.toml"):
+        file.write_text(_adapted(file.read_text(), changes))
+    write_stock(checkout_root() / "engines" / "native", folder / "stock", step_s)
     return {
         FOLDER: str(folder),
         SETTING: str(folder / "settings" / setting),

@@ -1,0 +1,59 @@
+"""The whole corpus through the gate on the embedded default: a real model in BF16, its FP32 twin.
+
+With `CHEATS_TABLE=file` the table is written there: docs/benchmarks/cheat-corpus.md holds one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engines.sandbox import active_level
+from farm.report.words import CALLED_DISHONEST
+from farm.results import CandidateResult
+from farm.workers.here import workers_here
+from tests.cheats.cheat_farm import (
+    lost_to_noise,
+    real_candidates,
+    real_setting,
+    through_the_gate,
+    unexpected,
+)
+from tests.cheats.corpus import REAL, corpus
+from tests.cheats.table import markdown
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+Results = dict[str, CandidateResult]
+SANDBOXED = active_level().name != "rlimits"
+ENTRIES = [entry for entry in corpus(REAL) if SANDBOXED or not entry.sandboxed]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
+    setting = real_setting(tmp_path_factory.mktemp("real"))
+    found = through_the_gate(str(setting), real_candidates(ENTRIES), workers_here)
+    if (target := os.environ.get("CHEATS_TABLE")) is not None:
+        Path(target).write_text(markdown(ENTRIES, found))
+    yield found
+
+
+def test_no_cheat_is_accepted(results: Results) -> None:
+    accepted = {name for name, row in results.items() if row.decision.verdict.value == "accepted"}
+    assert accepted <= {entry.name for entry in ENTRIES if entry.control}
+
+
+def test_no_control_is_called_dishonest(results: Results) -> None:
+    controls = [results[entry.name].decision for entry in ENTRIES if entry.control]
+    assert [decision for decision in controls if decision.verdict in CALLED_DISHONEST] == []
+
+
+def test_each_ends_with_its_verdict_by_its_check(results: Results) -> None:
+    assert unexpected(ENTRIES, results) == []
+    assert len(lost_to_noise(ENTRIES, results)) <= len(ENTRIES) // 6
+
+
+def test_the_honest_speed_up_is_accepted(results: Results) -> None:
+    assert results["92-speed_up"].decision.verdict.value == "accepted"
