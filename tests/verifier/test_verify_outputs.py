@@ -53,6 +53,11 @@ def test_enough_clean_fp32_tokens_are_lossless(command: Command) -> None:
     total = events[-1]
     assert (total["verdict"], total["tokens_checked"], total["mismatches"]) == ("lossless", 3000, 0)
     assert events[0]["request_id"] == "r0" and events[0]["tokens_checked"] == 100
+    power = total["power"]
+    assert isinstance(power, dict)
+    assert (power["tokens_for_one_in_1000"], power["tokens"], power["wrong"]) == (2995, 3000, 0)
+    assert power["wrong_rate_upper95"] == pytest.approx(1 - 0.05 ** (1 / 3000))
+    assert "FP32" in str(total["rules"])
 
 
 def test_a_wrong_token_is_named(command: Command) -> None:
@@ -85,6 +90,9 @@ def test_a_stored_calibration_is_used(command: Command) -> None:
     assert code == 0, events[-1]["reason"]
     evidence = events[-1]["evidence"]
     assert isinstance(evidence, dict) and evidence["near_tie_rate"]["candidate"] == 0.0
+    power, rules = events[-1]["power"], str(events[-1]["rules"])
+    assert isinstance(power, dict) and power["delta"] == pytest.approx(1 / 64)
+    assert f"N = {power['near_tie_tokens']} distinct tokens" in rules and "delta = 1.56%" in rules
 
 
 def test_a_calibration_too_small_to_decide_counts_as_none(command: Command) -> None:
@@ -130,3 +138,5 @@ def test_table_shows_totals_and_verdict(
     assert main([setting, "--outputs", str(file)], launcher({setting: model})) == 1
     out = capsys.readouterr().out
     assert "only" in out and "total" in out and "verdict: inconclusive" in out
+    assert "rules: At least 2995 distinct tokens must be checked" in out
+    assert "power: With 0 wrong in 40, up to 7.216% (one token in 14) could be wrong" in out
