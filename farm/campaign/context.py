@@ -10,10 +10,13 @@ from typing import Any, Protocol
 from engines.answers import GenerationRequest
 from engines.knobs import KnobValue
 from explorers.protocol import Explorer, Proposal
+from farm.campaign.guard_case import Guarded
+from farm.campaign.jobs import ArmSpec, MeasureOutcome, VerifyOutcome
 from farm.campaign.observer import Observer
 from farm.campaign.options import SearchOptions
 from farm.results import RatioInterval
 from settings.schema import Setting
+from settings.verifier_prompts import VerifierPrompt
 
 
 class TreeLike(Protocol):
@@ -36,13 +39,16 @@ class Trees(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """A ratio and its decomposition (speed = accept length x steps per second)."""
+    """A ratio and its decomposition (speed = accept length x steps per second); `tau` and `step`
+    are the two factors with their own intervals."""
 
     ratio: RatioInterval
     tau_ratio: float | None
     step_ratio: float | None
     mean_throughput_ratio: float | None
     accept_length: Mapping[str, float]
+    tau: RatioInterval | None = None
+    step: RatioInterval | None = None
 
 
 class Statistics(Protocol):
@@ -54,6 +60,7 @@ class Statistics(Protocol):
         numerator: str,
         denominator: str,
         baseline: str,
+        confidence: float = 0.95,
     ) -> Measured:
         """Raises MeasurementError where the recordings do not hold a ratio."""
         ...
@@ -62,6 +69,10 @@ class Statistics(Protocol):
         self, recordings: Sequence[Mapping[str, Any]], baseline: str
     ) -> tuple[RatioInterval, float]: ...
 
+    def least_acceptable(self, floor: float) -> float:
+        """The least ratio at which a one-launch measurement could be accepted (>= `floor`)."""
+        ...
+
     def answers(self, recordings: Sequence[Mapping[str, Any]], arm: str) -> list[dict[str, Any]]:
         """Every answer of `arm`, as the JSON a VerifyJob carries."""
         ...
@@ -69,11 +80,32 @@ class Statistics(Protocol):
 
 @dataclass(frozen=True)
 class PromptSupply:
-    """`search` is fixed; `heldout(purpose)` draws fresh prompts from the committed seed."""
+    """`search` is fixed; `heldout(purpose)` draws fresh prompts from the committed seed, and
+    `verifier(purpose)` the verifier-only ones."""
 
     search: tuple[GenerationRequest, ...]
     heldout: Callable[[str], tuple[GenerationRequest, ...]]
     exact: tuple[GenerationRequest, ...]
+    verifier: Callable[[str], tuple[VerifierPrompt, ...]] = lambda purpose: ()
+
+
+class Guards(Protocol):
+    """Every check but token forcing (farm.campaign.guards), with what it needs to know bound."""
+
+    def check(
+        self,
+        arms: Sequence[ArmSpec],
+        outcomes: Sequence[MeasureOutcome],
+        verified: VerifyOutcome | None,
+    ) -> Guarded:
+        """What all guards say of a candidate whose verdict is due."""
+        ...
+
+    def fair(self, recordings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The recordings a confirmation's interval may rest on: all answers where repeats of a
+        prompt are no faster than its first answer (the interval of the gain holds 1), else first
+        answers only."""
+        ...
 
 
 EXACT_PROMPTS = 4
@@ -101,6 +133,7 @@ class CampaignContext:
     reference_name: str
     trees: Trees
     statistics: Statistics
+    guards: Guards
     prompts: PromptSupply
     explorers: Sequence[Explorer]
     canaries: Sequence[Proposal]

@@ -90,7 +90,7 @@ def _conflict(
         tree_hash="",
         commit="",
         patch=members[-1].patch,
-        decision=Decision(Verdict.CONFLICT, reason),
+        decision=Decision(Verdict.CONFLICT, reason, {"caught_by": "merge"}),
         hypothesis=f"{_names(members)} add up",
     )
     ctx.observer.candidate(row, None)

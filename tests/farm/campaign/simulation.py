@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 from engines.answers import GenerationRequest
@@ -22,6 +23,7 @@ from explorers.protocol import Change, ExplorerContext, Prediction, Proposal
 from farm.bench.errors import MeasurementError
 from farm.campaign.context import CampaignContext, Measured, PromptSupply
 from farm.campaign.flow import CampaignEnd, campaign
+from farm.campaign.guard_case import Guarded
 from farm.campaign.jobs import Job, MeasureJob, MeasureOutcome, Outcome, VerifyJob, VerifyOutcome
 from farm.campaign.options import SearchOptions
 from farm.campaign.scheduler import Scheduler, UnitStore
@@ -30,6 +32,7 @@ from farm.results import CampaignReport, CandidateResult, RatioInterval
 from farm.search.assemble import unit_keys
 from farm.workers.codec import decode_outcome, encode_outcome
 from settings.schema import Setting
+from settings.verifier_prompts import VerifierPrompt
 
 HALF_WIDTH = 0.02
 FLOOR = 1.015
@@ -69,6 +72,7 @@ class Effect:
     heldout: float | None = None
     lossy: bool = False
     lossy_exact: bool = False
+    lossy_hidden: bool = False
     status: str = "ok"
     loser: bool = False
     mute: bool = False
@@ -76,13 +80,20 @@ class Effect:
 
 @dataclass
 class World:
-    """True effects, and everything that survives a kill: the clock and what was run."""
+    """True effects, and everything that survives a kill: the clock and what was run. `placebo`: the
+    true stock_b / stock of each A/A launch."""
 
     effects: Mapping[str, Effect]
     pairs: Mapping[frozenset[str], float] = field(default_factory=dict)
     faults: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    placebo: Sequence[float] = ()
     now: float = 0.0
     executed: Counter[str] = field(default_factory=Counter)
+
+    def second_stock(self, unit: str) -> float:
+        """How much faster stock's second engine is in that launch of the A/A placebo."""
+        launch = int(unit.split(":")[1])
+        return self.placebo[launch] if launch < len(self.placebo) else 1.0
 
     def speed(self, features: Sequence[str], role: str, heldout: bool) -> float:
         speed = ROLE_SPEED.get(role, 1.0)
@@ -135,7 +146,7 @@ class FakeTrees:
 
 
 class FakeStatistics:
-    """Geometric means of the true ratios, an interval of a fixed half-width."""
+    """Geometric means of the true ratios, a 95 % interval of a fixed half-width."""
 
     def estimate(
         self,
@@ -143,6 +154,7 @@ class FakeStatistics:
         numerator: str,
         denominator: str,
         baseline: str,
+        confidence: float = 0.95,
     ) -> Measured:
         logs = []
         for recording in recordings:
@@ -151,25 +163,56 @@ class FakeStatistics:
             speeds = recording["speeds"]
             logs.append(math.log(speeds[numerator] / speeds[denominator]))
         ratio = math.exp(sum(logs) / len(logs))
+        half = HALF_WIDTH * NormalDist().inv_cdf((1 + confidence) / 2) / NormalDist().inv_cdf(0.975)
         interval = RatioInterval(
-            ratio, ratio * (1 - HALF_WIDTH), ratio * (1 + HALF_WIDTH), baseline, len(logs), "true"
+            ratio,
+            ratio * (1 - half),
+            ratio * (1 + half),
+            baseline,
+            len(logs),
+            "true",
+            confidence,
         )
-        return Measured(interval, 1.0, ratio, ratio, {numerator: 2.0})
+        tau = RatioInterval(1.0, 0.99, 1.01, baseline, len(logs), "true")
+        return Measured(interval, 1.0, ratio, ratio, {numerator: 2.0}, tau, interval)
 
     def aa_floor(
         self, recordings: Sequence[Mapping[str, Any]], baseline: str
     ) -> tuple[RatioInterval, float]:
         return self.estimate(recordings, "stock_b", "stock", "stock").ratio, FLOOR
 
+    def least_acceptable(self, floor: float) -> float:
+        return floor * (1 + HALF_WIDTH)
+
     def answers(self, recordings: Sequence[Mapping[str, Any]], arm: str) -> list[dict[str, Any]]:
         return [{"unit": r["unit"], "arm": arm, "lossy": r["lossy"][arm]} for r in recordings]
+
+
+class NoGuards:
+    """A world without engines has nothing to guard; tests may plant what the guards say."""
+
+    def __init__(self) -> None:
+        self.says = Guarded()
+
+    def check(self, *seen: object) -> Guarded:
+        return self.says
+
+    def fair(self, recordings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        return list(recordings)
 
 
 class FakeWorkers:
     """Runs a job when waited for; `last_first` returns them in the order nobody expects."""
 
-    def __init__(self, world: World, capacity: int = 1, last_first: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        capacity: int = 1,
+        last_first: bool = False,
+        forcing_waits: bool = False,
+    ) -> None:
         self.world = world
+        self.forcing_waits = forcing_waits
         self._capacity = capacity
         self._last_first = last_first
         self.flight: list[Job] = []
@@ -201,7 +244,7 @@ class FakeWorkers:
         for bundle in job.bundles:
             features |= json.loads(bundle)
         world, heldout = self.world, job.requests[0].id.startswith("heldout")
-        speeds, lossy, mute, exact, loser = {}, {}, {}, False, False
+        speeds, lossy, mute, exact, hidden, loser = {}, {}, {}, False, False, False
         for spec in job.arms:
             names = features[spec.commit]
             effects = [world.effects.get(name, Effect()) for name in names]
@@ -209,10 +252,13 @@ class FakeWorkers:
                 if effect.status != "ok":
                     return MeasureOutcome(effect.status, spec.label, f"{effect.status}: log tail")
             speeds[spec.label] = world.speed(names, spec.arm, heldout)
+            if spec.label == "stock_b":
+                speeds[spec.label] *= world.second_stock(job.unit)
             lossy[spec.label] = any(effect.lossy for effect in effects)
             mute[spec.label] = any(effect.mute for effect in effects)
             if spec.label == job.subject:
                 exact = any(effect.lossy_exact for effect in effects)
+                hidden = any(effect.lossy_hidden for effect in effects)
                 loser = job.stop_losers and any(effect.loser for effect in effects)
         recording = {"unit": job.unit, "speeds": speeds, "lossy": lossy, "mute": mute}
         answers = [{"lossy": exact}] * len(job.exact_requests)
@@ -221,6 +267,8 @@ class FakeWorkers:
             "ok",
             recording=recording,
             exact_answers=answers if run_exact else None,
+            verifier_requests=[{"id": prompt.id} for prompt in job.verifier_prompts],
+            verifier_answers=[{"lossy": hidden} for _ in job.verifier_prompts],
             clear_loser=loser,
         )
 
@@ -233,7 +281,8 @@ class FakeWorkers:
             return VerifyOutcome("inconclusive", "nothing to judge by")
         if job.exact_setting is not None and job.exact_answers is None:
             return VerifyOutcome("inconclusive", "the FP32-exact run of this tree is missing")
-        wrong = sum(answer["lossy"] for answer in (*job.answers, *(job.exact_answers or ())))
+        forced = (*job.answers, *(job.exact_answers or ()), *job.verifier_answers)
+        wrong = sum(answer["lossy"] for answer in forced)
         status = "not_lossless" if wrong else "lossless"
         summary = {
             "tokens_checked": len(job.answers),
@@ -331,10 +380,12 @@ class Farm:
             reference_name="transformers-0",
             trees=trees,
             statistics=FakeStatistics(),
+            guards=NoGuards(),
             prompts=PromptSupply(
                 search=(request("search-1"), request("search-2")),
                 heldout=lambda purpose: (request(f"heldout-{purpose}"),),
                 exact=(request("exact-1"),) if self.exact else (),
+                verifier=lambda purpose: (VerifierPrompt(purpose, "random_ids", (1,), 8),),
             ),
             explorers=[FakeExplorer(self.rounds)],
             canaries=self.canaries,

@@ -1,6 +1,7 @@
 """A stand-in engine on the standard library: SGLang's surface over a made-up next-token rule."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,19 @@ for name in ("host", "port", "arm", "tree-hash"):
 OPTIONS, REST = parser.parse_known_args()
 CONFIG = tomllib.loads(Path("engine.toml").read_text())
 BEHAVIOUR = CONFIG["behaviour"]
+
+
+def litter():
+    """What an earlier launch left in each place; leaves something in each that can be written."""
+    places = {"scratch": os.environ["TMPDIR"], "tree": ".", "cache": os.environ["FAKE_CACHE"]}
+    found = [name for name, folder in places.items() if (Path(folder) / "litter").exists()]
+    for folder in places.values():
+        with contextlib.suppress(OSError):
+            (Path(folder) / "litter").write_text("left behind")
+    return found
+
+
+FOUND = litter() if BEHAVIOUR == "litter" else []
 
 
 def logits(prefix):
@@ -78,6 +92,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         info = {"tree_hash": OPTIONS.tree_hash, "arm": OPTIONS.arm, "env": dict(os.environ)}
         info |= {"cwd": str(Path.cwd()), "args": REST, "cpus": sorted(os.sched_getaffinity(0))}
+        info["found"] = FOUND
         if BEHAVIOUR == "wrong_hash":
             info["tree_hash"] = "0" * 40
         body = b"{" if BEHAVIOUR == "garbage_info" else json.dumps(info).encode()
