@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from native_engine.kernels.skinny import raw_blocks, raw_weight
+from native_engine.kernels.skinny import raw_blocks, raw_order
 from native_engine.w12 import pack_matrix
 from native_engine.w12.pack_torch import pack_tensor
 
@@ -30,7 +30,7 @@ def test_same_bytes(base: int | None) -> None:
 
 def test_raw_order_agrees() -> None:
     bits = np.random.default_rng(2).integers(0, 1 << 16, (32, 128)).astype(np.uint16)
-    assert np.array_equal(raw_weight(as_tensor(bits)).blocks.numpy(), raw_blocks(bits).reshape(-1))
+    assert np.array_equal(raw_order(as_tensor(bits)).numpy(), raw_blocks(bits))
 
 
 def test_tails_are_refused() -> None:

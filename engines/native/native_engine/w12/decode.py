@@ -9,6 +9,7 @@ from native_engine.w12.format import (
     CODE_MASK,
     COLS,
     COUNT_BITS,
+    PAIR,
     ROWS,
     SIGN_MANTISSA_MASK,
     U8,
@@ -23,37 +24,36 @@ def _rotr(words: U32, by: int) -> U32:
     return (words >> np.uint32(by)) | (words << np.uint32(32 - by)) if by else words
 
 
-def decode_tiles(blocks: U8, counts: U32, entries: U32, base: int) -> U16:
+def decode_tiles(blocks: U8, counts: U32, entries: U16, base: int) -> U16:
     """Decode whole row tiles: blocks `[T, B, 1536]`, counts `[T, B]` to bits `[16 T, 64 B]`."""
     tiles, kblocks, _ = blocks.shape
     words = np.ascontiguousarray(blocks).view("<u4").reshape(tiles, kblocks, BLOCK_BYTES // 4)
     codes = words[..., :128].reshape(tiles, kblocks, 32, 4)  # lane, t
     halves = words[..., 128:].reshape(tiles, kblocks, 2, 32, 2, 2)  # t / 2, lane, t % 2, p
     signs = halves.transpose(0, 1, 3, 2, 4, 5).reshape(tiles, kblocks, 32, 4, 2)  # lane, t, p
-    registers = np.empty((tiles, kblocks, 32, 4, 2, 2), "<u4")  # lane, t, p, h
-    offset = np.uint32((base << 7) | (base << 23))
+    relative = np.empty((tiles, kblocks, 32, 4, 2, 2), "<u4")  # lane, t, p, h
     for p in range(2):
         for h in range(2):
             code = _rotr(codes, 4 * (h + 2 * p)) & np.uint32(CODE_MASK)
             sign = _rotr(signs[..., p], 8 * h) & np.uint32(SIGN_MANTISSA_MASK)
-            registers[..., p, h] = (code + offset) | sign
-    values = registers.view("<u2").reshape(tiles * kblocks * WEIGHTS)
-    _patch(values, counts, entries)
-    ordered = values.reshape(tiles, kblocks, 8, 4, 4, 2, 2, 2)  # g q t p h e
-    rows = ordered.transpose(0, 6, 2, 1, 3, 4, 5, 7)  # T h g B q t p e
+            relative[..., p, h] = code | sign
+    _patch(relative.view("<u2").reshape(tiles * kblocks * WEIGHTS), counts, entries)
+    ordered = (relative + np.uint32(base * PAIR)).view("<u2")
+    ordered = ordered.reshape(tiles, kblocks, 8, 4, 4, 2, 2, 2)  # g q t p h e
+    rows = ordered.transpose(0, 6, 2, 1, 4, 5, 3, 7)  # T h g B t p q e
     return np.ascontiguousarray(rows).reshape(tiles * ROWS, kblocks * COLS)
 
 
-def _patch(values: U16, counts: U32, entries: U32) -> None:
-    """Overwrite the exponent of every escape; `values` is in lane order, flat."""
+def _patch(values: U16, counts: U32, entries: U16) -> None:
+    """Fill in the bits of every escape; `values` is in lane order, flat."""
     block = np.repeat(np.arange(counts.size, dtype=np.int64), counts.reshape(-1))
-    position = (entries >> np.uint32(8)).astype(np.int64)
-    half, register = position & 1, (position >> 1) & 3
-    t, lane = position >> 8, (position >> 3) & 31
-    h, p = register & 1, register >> 1
+    byte = (entries & np.uint16(1023)).astype(np.int64)
+    h = 1 - (byte & 1)  # the upper bytes of a word rotated by 8 are its bytes 0 and 2
+    half = np.where(h == 0, (byte >> 1) & 1, 1 - ((byte >> 1) & 1))
+    p, lane = (byte >> 2) & 1, (byte >> 4) & 31
+    t = 2 * (byte >> 9) + ((byte >> 3) & 1)
     index = block * WEIGHTS + (((lane * 4 + t) * 2 + p) * 2 + h) * 2 + half
-    exponent = (entries & np.uint32(0xFF)).astype(np.uint16) << np.uint16(7)
-    values[index] = (values[index] & np.uint16(0x807F)) | exponent
+    values[index] |= entries & np.uint16(0x7800)
 
 
 def decode_matrix(packed: PackedMatrix) -> U16:

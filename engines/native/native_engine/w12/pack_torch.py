@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
-from native_engine.w12.format import BLOCK_BYTES, COLS, COUNT_BITS, ROWS, WEIGHTS, WINDOW
+from native_engine.w12.format import (
+    BLOCK_BYTES,
+    CODE_MASK,
+    COLS,
+    COUNT_BITS,
+    ESCAPE_MASK,
+    PAIR,
+    ROWS,
+    SIGN_MANTISSA_MASK,
+    WEIGHTS,
+)
 from native_engine.w12.format import choose_window as _choose
 
 _CHUNK_WEIGHTS = 1 << 25
@@ -14,7 +24,7 @@ _CHUNK_WEIGHTS = 1 << 25
 
 @dataclass(frozen=True)
 class PackedTensors:
-    """The arrays of `PackedMatrix` as flat tensors: u8, and int32 for the words."""
+    """The arrays of `PackedMatrix` as flat tensors: u8, int32 for words, int16 for entries."""
 
     rows: int
     cols: int
@@ -44,31 +54,34 @@ def _rotl(words: torch.Tensor, by: int) -> torch.Tensor:
     return ((words << by) | (words >> (32 - by))) & 0xFFFFFFFF
 
 
-def _pack_chunk(bits: torch.Tensor, base: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _relative(bits: torch.Tensor, base: int) -> torch.Tensor:
+    """X of a chunk in lane order, `[T, B, g, q, t, p, h]`, int64."""
     tiles, kblocks = bits.shape[0] // ROWS, bits.shape[1] // COLS
-    view = bits.view(tiles, 2, 8, kblocks, 4, 4, 2, 2)
-    ordered = view.permute(0, 3, 2, 4, 5, 6, 1, 7).contiguous().to(torch.int64) & 0xFFFF
-    code = ((ordered >> 7) & 0xFF) - base
-    escaped = (code < 0) | (code >= WINDOW)
-    code = code.masked_fill(escaped, 0) << 7
-    codes = code[..., 0] | (code[..., 1] << 16)  # T B g q t p h
-    sign = ordered & 0x807F
-    signs = sign[..., 0] | (sign[..., 1] << 16)
-    words = torch.empty(tiles, kblocks, BLOCK_BYTES // 4, dtype=torch.int64, device=bits.device)
+    view = bits.view(tiles, 2, 8, kblocks, 4, 2, 4, 2)
+    ordered = view.permute(0, 3, 2, 6, 4, 5, 1, 7).contiguous().to(torch.int64) & 0xFFFF
+    return ((ordered[..., 0] | (ordered[..., 1] << 16)) - base * PAIR) & 0xFFFFFFFF
+
+
+def _pack_chunk(bits: torch.Tensor, base: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x = _relative(bits, base)
+    tiles, kblocks = x.shape[:2]
+    codes, signs = x & CODE_MASK, x & SIGN_MANTISSA_MASK
+    words = torch.empty(tiles * kblocks, BLOCK_BYTES // 4, dtype=torch.int64, device=x.device)
     joined = codes[..., 0, 0] | _rotl(codes[..., 0, 1], 4)
     joined = joined | _rotl(codes[..., 1, 0], 8) | _rotl(codes[..., 1, 1], 12)
-    words[..., :128] = joined.reshape(tiles, kblocks, 128)
-    merged = (signs[..., 0] | _rotl(signs[..., 1], 8)).reshape(tiles, kblocks, 32, 2, 4)
-    words[..., 128:] = merged.transpose(2, 3).reshape(tiles, kblocks, 256)
-    counts = escaped.view(tiles, kblocks, WEIGHTS).sum(dim=2)
-    index = escaped.view(-1).nonzero().squeeze(1)
-    inside = index % WEIGHTS
+    words[:, :128] = joined.reshape(-1, 128)
+    merged = (signs[..., 0] | _rotl(signs[..., 1], 8)).reshape(-1, 32, 2, 4)
+    words[:, 128:] = merged.transpose(1, 2).reshape(-1, 256)
+    high = x & ESCAPE_MASK
+    halves = torch.stack((high & 0xFFFF, high >> 16), dim=-1).view(tiles * kblocks, WEIGHTS)
+    block, inside = halves.nonzero(as_tuple=True)
     half, h, p = inside & 1, (inside >> 1) & 1, (inside >> 2) & 1
     t, lane = (inside >> 3) & 3, inside >> 5
-    position = t * 256 + lane * 8 + (h + 2 * p) * 2 + half
-    exponent = (ordered.view(-1)[index] >> 7) & 0xFF
+    within = torch.where(h == 0, 1 + 2 * half, 2 - 2 * half)
+    byte = 512 * (t >> 1) + 16 * lane + 8 * (t & 1) + 4 * p + within
+    counts = torch.bincount(block, minlength=tiles * kblocks).view(tiles, kblocks)
     blocks = words.to(torch.int32).view(torch.uint8).reshape(-1)
-    return blocks, counts, ((position << 8) | exponent).to(torch.int32)
+    return blocks, counts, (halves[block, inside] | byte).to(torch.int16)
 
 
 def pack_tensor(weight: torch.Tensor, base: int | None = None) -> PackedTensors:

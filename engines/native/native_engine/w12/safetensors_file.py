@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from native_engine.w12.errors import W12FileError
 
-ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1, "I8": 1, "U32": 4, "I32": 4, "I64": 8}
+ITEM_BYTES = {
+    "BF16": 2,
+    "F16": 2,
+    "F32": 4,
+    "U8": 1,
+    "I8": 1,
+    "U16": 2,
+    "U32": 4,
+    "I32": 4,
+    "I64": 8,
+}
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,12 @@ from native_engine.w12.format import (
     tiles_of,
 )
 from native_engine.w12.format import exponent_histogram as histogram_of
-from native_engine.w12.pack import meta_of, pack_tiles, pad
+from native_engine.w12.pack import count_escapes, meta_of, pack_tiles, pad
 from native_engine.w12.safetensors_file import Entry, Reader, Writer
 
 _CHUNK_WEIGHTS = 1 << 22
 _WORTH = 0.97  # a packed tensor must be smaller than this share of its BF16 size
-PARTS = {"blocks": "U8", "meta": "U32", "tile_start": "U32", "entries": "U32"}
+PARTS = {"blocks": "U8", "meta": "U32", "tile_start": "U32", "entries": "U16"}
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,25 @@ def _read_rows(reader: Reader, entry: Entry, first: int, last: int) -> U16:
 
 def plan(reader: Reader, entry: Entry) -> TensorReport:
     """Decide about one tensor from its exponents alone."""
+    size = entry.nbytes
     if entry.dtype != "BF16" or len(entry.shape) < 2 or math.prod(entry.shape) == 0:
         why = f"is {entry.dtype}" if entry.dtype != "BF16" else "not a matrix"
-        rows, cols = math.prod(entry.shape), 1
-        return TensorReport(entry.name, rows, cols, entry.nbytes, entry.nbytes, 0, 0, why)
+        return TensorReport(entry.name, math.prod(entry.shape), 1, size, size, 0, 0, why)
     rows, cols = _matrix_shape(entry)
     histogram = np.zeros(256, np.int64)
     for first, last in _row_chunks(entry):
         histogram += histogram_of(_read_rows(reader, entry, first, last))
-    base, escapes = choose_window(histogram)
+    base, outside = choose_window(histogram)
+    after = packed_bytes(rows, cols, outside)
+    if after >= _WORTH * size:
+        why = f"packed it would take {after / size:.0%} of its size"
+        return TensorReport(entry.name, rows, cols, size, size, base, outside, why)
+    escapes = sum(
+        count_escapes(pad(_read_rows(reader, entry, first, last), base), base)
+        for first, last in _row_chunks(entry)
+    )
     after = packed_bytes(rows, cols, escapes)
-    if after >= _WORTH * entry.nbytes:
-        why = f"packed it would take {after / entry.nbytes:.0%} of its size"
-        return TensorReport(entry.name, rows, cols, entry.nbytes, entry.nbytes, base, escapes, why)
-    return TensorReport(entry.name, rows, cols, entry.nbytes, after, base, escapes, "")
+    return TensorReport(entry.name, rows, cols, size, after, base, escapes, "")
 
 
 def _layout(reader: Reader, reports: list[TensorReport]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -122,7 +127,7 @@ def _pack_tensor(reader: Reader, writer: Writer, report: TensorReport) -> None:
         tile = first // ROWS
         writer.write(f"{name}.blocks", tile * kblocks * BLOCK_BYTES, blocks)
         writer.write(f"{name}.meta", 4 * tile * kblocks, meta_of(counts))
-        writer.write(f"{name}.entries", 4 * int(written[0]), entries)
+        writer.write(f"{name}.entries", 2 * int(written[0]), entries)
         starts = written + np.cumsum(counts.sum(axis=1, dtype=np.uint32), dtype=np.uint32)
         writer.write(f"{name}.tile_start", 4 * (tile + 1), starts)
         written = starts[-1:]
@@ -146,7 +151,7 @@ def decode_rows(packed: Reader, report: TensorReport, first: int, last: int) -> 
     meta = packed.read(f"{name}.meta", 4 * tile * kblocks, 4 * count, "<u4")
     counts = (meta & np.uint32((1 << COUNT_BITS) - 1)).reshape(tiles, kblocks)
     ends = packed.read(f"{name}.tile_start", 4 * tile, 4 * (tiles + 1), "<u4")
-    entries = packed.read(f"{name}.entries", 4 * int(ends[0]), 4 * int(ends[-1] - ends[0]), "<u4")
+    entries = packed.read(f"{name}.entries", 2 * int(ends[0]), 2 * int(ends[-1] - ends[0]), "<u2")
     bits = decode_tiles(blocks, counts, entries, report.base)
     return bits[: last - first, : report.cols]
 
@@ -206,7 +211,7 @@ def load_matrix(path: Path, name: str) -> PackedMatrix:
             raise W12FileError(f"{path} holds no packed tensor {name!r}: {', '.join(shapes)}")
         rows, cols, base = shapes[name]
         tiles, kblocks = tiles_of(rows, cols)
-        kinds = {"blocks": "u1", "meta": "<u4", "tile_start": "<u4", "entries": "<u4"}
+        kinds = {"blocks": "u1", "meta": "<u4", "tile_start": "<u4", "entries": "<u2"}
         read = {
             part: reader.read(key := f"{name}.w12.{part}", 0, reader.entries[key].nbytes, kind)
             for part, kind in kinds.items()
