@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
 from kernel_tuner.kernels.cases import random_weight
 from kernel_tuner.kernels.timing import Launch
-from native_engine.kernels.schedule import Ring, Schedule
+from native_engine.kernels.schedule import Launch as How
+from native_engine.kernels.schedule import Schedule
 from native_engine.kernels.skinny import RawWeight, W12Weight, linear, raw_weight, w12_weight
 from native_engine.w12.pack_torch import pack_tensor
 
+Form = TypeVar("Form", RawWeight, W12Weight)
 _BEYOND_L2 = 160_000_000  # bytes of all copies together, more than twice 60 MB
 _MIN_COPIES = 4
 
@@ -36,28 +39,28 @@ class Matrix:
         return self.w12[0].nbytes if arm.startswith("w12") else 2 * self.rows * self.cols
 
 
-def build(rows: int, cols: int, density: float, seed: int = 0) -> Matrix:
+def build(
+    rows: int, cols: int, density: float, seed: int = 0, schedule: Schedule | None = None
+) -> Matrix:
     """Pack once, copy until the copies exceed twice the cache."""
     weight = random_weight(rows, cols, density, "cuda", seed)
     packed = pack_tensor(weight)
     rate = packed.entries.numel() / weight.numel()
-    first_w12, first_raw = w12_weight(packed, "cuda"), raw_weight(weight)
+    first_w12 = w12_weight(packed, "cuda", schedule)
+    first_raw = raw_weight(weight, schedule)
     copies = max(_MIN_COPIES, -(-_BEYOND_L2 // first_w12.nbytes))
-    w12 = [first_w12] + [
-        W12Weight(
-            rows,
-            cols,
-            packed.base,
-            first_w12.blocks.clone(),
-            first_w12.escape_meta.clone(),
-            first_w12.tile_start.clone(),
-            first_w12.entries.clone(),
-        )
-        for _ in range(copies - 1)
-    ]
-    raw = [first_raw] + [RawWeight(rows, cols, first_raw.blocks.clone()) for _ in range(copies - 1)]
-    plain = [weight] + [weight.clone() for _ in range(copies - 1)]
-    return Matrix(rows, cols, plain, raw, w12, rate)
+    return Matrix(
+        rows,
+        cols,
+        [weight] + [weight.clone() for _ in range(copies - 1)],
+        [first_raw] + [_copy(first_raw) for _ in range(copies - 1)],
+        [first_w12] + [_copy(first_w12) for _ in range(copies - 1)],
+        rate,
+    )
+
+
+def _copy(weight: Form) -> Form:
+    return replace(weight, staged=replace(weight.staged, data=weight.staged.data.clone()))
 
 
 def launches_for(matrix: Matrix, target_us: float = 2500) -> int:
@@ -66,9 +69,7 @@ def launches_for(matrix: Matrix, target_us: float = 2500) -> int:
     return matrix.copies * max(1, round(target_us / estimate / matrix.copies))
 
 
-def arms_of(
-    matrix: Matrix, tokens: int, schedule: Schedule | None = None, ring: Ring | None = None
-) -> dict[str, Launch]:
+def arms_of(matrix: Matrix, tokens: int, how: How | None = None) -> dict[str, Launch]:
     """cublas = torch.mm(out=); bf16 and w12 are ours; _pdl chains launches dependently."""
     x = torch.randn(tokens, matrix.cols, device="cuda").to(torch.bfloat16)
     out = torch.empty(tokens, matrix.rows, dtype=torch.bfloat16, device="cuda")
@@ -76,9 +77,7 @@ def arms_of(
     n = matrix.copies
 
     def ours(weights: list[RawWeight] | list[W12Weight], dependent: bool) -> Launch:
-        return lambda i: linear(
-            x, weights[i % n], out, dependent=dependent, schedule=schedule, ring=ring
-        )
+        return lambda i: linear(x, weights[i % n], out, dependent=dependent, launch=how)
 
     return {
         "cublas": lambda i: torch.mm(x, transposed[i % n], out=out),

@@ -16,8 +16,8 @@ import torch
 from kernel_tuner.kernels.arms import arms_of, build, launches_for
 from kernel_tuner.kernels.cases import PRODUCTION
 from kernel_tuner.kernels.timing import ClockSampler, interleaved
-from native_engine.kernels.schedule import MAX_CONSUMERS, Schedule, deepest, token_tiles
-from native_engine.kernels.skinny import schedule_for, shared_bytes
+from native_engine.kernels.schedule import MAX_CONSUMERS, Launch, Schedule
+from native_engine.kernels.skinny import KernelLaunchError, schedule_for
 
 
 @dataclass(frozen=True)
@@ -80,23 +80,32 @@ def summarise(records: Sequence[Record]) -> list[str]:
 def sweep(
     shapes: Sequence[tuple[int, int]], tokens: Sequence[int], repeats: int = 5
 ) -> Iterator[dict[str, Any]]:
-    """W12 time of every candidate schedule, plain and dependent."""
+    """W12 time of every candidate schedule and way to launch it, plain and dependent."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    for rows, cols in shapes:
-        matrix = build(rows, cols, 0.0002)
-        for plan, unroll, m in product(candidates(rows, cols, sms), (1, 2, 4), tokens):
-            try:
-                depth = deepest(plan, True, token_tiles(m), shared_bytes(0), unroll)
-                arms = arms_of(matrix, m, plan, depth)
+    for (rows, cols), density in product(shapes, (0.0002, 0.01)):
+        for plan in candidates(rows, cols, sms):
+            matrix = build(rows, cols, density, schedule=plan)
+            for m, how in product(tokens, _ways(plan)):
+                arms = arms_of(matrix, m, how)
                 chosen = {arm: arms[arm] for arm in ("w12", "w12_pdl")}
-                times = interleaved(chosen, launches_for(matrix, 1500), repeats)
-            except ValueError:  # does not fit in shared memory
-                continue
-            us = {arm: round(t, 3) for arm, (t, _) in times.items()}
-            shape = {"rows": rows, "cols": cols, "tokens": m}
-            yield {**shape, **asdict(plan), **asdict(depth), **us}
-        del matrix
-        torch.cuda.empty_cache()
+                try:
+                    times = interleaved(chosen, launches_for(matrix, 1500), repeats)
+                except KernelLaunchError:  # does not fit in shared memory
+                    continue
+                us = {arm: round(t, 3) for arm, (t, _) in times.items()}
+                shape = {"rows": rows, "cols": cols, "density": density, "tokens": m}
+                yield {**shape, **asdict(plan), **asdict(how), **us}
+            del matrix
+            torch.cuda.empty_cache()
+
+
+def _ways(plan: Schedule) -> list[Launch]:
+    return [
+        Launch(grouped, stages)
+        for grouped in (False, True)
+        if plan.warps(grouped) <= MAX_CONSUMERS
+        for stages in (2, 3, 4, 6, 8)
+    ]
 
 
 def candidates(rows: int, cols: int, multiprocessors: int) -> list[Schedule]:
@@ -104,17 +113,14 @@ def candidates(rows: int, cols: int, multiprocessors: int) -> list[Schedule]:
     found = {schedule_for(rows, cols, 0)}
     tiles = rows // 16
     for cluster in (1, 2):
-        units = multiprocessors // cluster
-        least = -(-tiles // units)
-        for each in range(least, least + 2):
-            groups = -(-tiles // each)
-            for split in (1, 2, 3, 4, 5, 6, 8):
-                if 10 <= each * split <= MAX_CONSUMERS:
-                    found.add(Schedule(groups, cluster, each, split))
+        least = -(-tiles // (multiprocessors // cluster))
+        for each, split, chunk in product((least, least + 1), (1, 2, 3, 4, 5, 6, 8), (1, 2)):
+            if 10 <= each * split <= MAX_CONSUMERS:
+                found.add(Schedule(-(-tiles // each), cluster, each, split, chunk))
         if cluster == 1 and least > 8:
             for passes in range(-(-least // MAX_CONSUMERS), -(-least // 8) + 1):
-                for groups in {units, -(-tiles // least)}:
-                    found.add(Schedule(groups, 1, -(-least // passes), 1))
+                for groups in {multiprocessors, -(-tiles // least)}:
+                    found.add(Schedule(groups, 1, -(-least // passes), 1, 2))
     return sorted(found, key=str)
 
 

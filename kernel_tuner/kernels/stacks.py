@@ -10,7 +10,9 @@ import torch
 from kernel_tuner.kernels.arms import Matrix, build
 from kernel_tuner.kernels.cases import Stack
 from kernel_tuner.kernels.timing import interleaved
-from native_engine.kernels.skinny import linear
+from native_engine.kernels.skinny import RawWeight, W12Weight, linear
+
+ARMS = ("cublas", "bf16", "w12", "bf16_pdl", "w12_pdl")
 
 
 class StackBench:
@@ -37,22 +39,25 @@ class StackBench:
             for rows in {shape[0] for shape in self.matrices}
         }
         order = self.stack.matrices()
+        copies = [i % self.matrices[shape].copies for i, shape in enumerate(order)]
+
+        def weight_of(i: int) -> RawWeight | W12Weight:
+            matrix = self.matrices[order[i]]
+            return matrix.w12[copies[i]] if arm.startswith("w12") else matrix.raw[copies[i]]
 
         def launch(_: int) -> None:
             for i, (rows, cols) in enumerate(order):
-                matrix = self.matrices[rows, cols]
-                copy = i % matrix.copies
                 if arm == "cublas":
-                    torch.mm(x[cols], matrix.plain[copy].t(), out=out[rows])
-                else:
-                    weight = matrix.w12[copy] if arm.startswith("w12") else matrix.raw[copy]
-                    linear(x[cols], weight, out[rows], dependent=arm.endswith("pdl"))
+                    plain = self.matrices[rows, cols].plain[copies[i]]
+                    torch.mm(x[cols], plain.t(), out=out[rows])
+                    continue
+                linear(x[cols], weight_of(i), out[rows], dependent=arm.endswith("pdl"))
 
         return launch
 
     def measure(self, tokens: int, repeats: int = 9) -> dict[str, Any]:
         """Microseconds a step of every arm."""
-        arms = {a: self.step(tokens, a) for a in ("cublas", "bf16", "w12", "bf16_pdl", "w12_pdl")}
+        arms = {arm: self.step(tokens, arm) for arm in ARMS}
         times = interleaved(arms, 1, repeats)
         us = {arm: round(t, 1) for arm, (t, _) in times.items()}
         weights = sum(rows * cols for rows, cols in self.stack.matrices())

@@ -17,11 +17,11 @@ from native_engine.kernels.skinny import linear, raw_weight, w12_weight
 from native_engine.w12.pack_torch import pack_tensor
 
 GRIDS = (
-    (Schedule(3, 1, 16, 1), 16 * 48, 4096),
-    (Schedule(7, 1, 2, 8), 16 * 14, 8192),
-    (Schedule(5, 1, 17, 1), 16 * 85, 2048),
-    (Schedule(3, 2, 5, 3), 16 * 15, 6144),
-    (Schedule(4, 1, 1, 8), 16 * 4, 8192),
+    (Schedule(3, 1, 16, 1, 2), 16 * 48, 4096),
+    (Schedule(7, 1, 2, 8, 1), 16 * 14, 8192),
+    (Schedule(5, 1, 17, 1, 1), 16 * 85, 2048),
+    (Schedule(3, 2, 5, 3, 1), 16 * 15, 6144),
+    (Schedule(4, 1, 2, 4, 2), 16 * 8, 8192),
 )
 _PER_GRAPH = 40
 
@@ -32,12 +32,13 @@ def check_stress(launches: int = 36_000) -> Iterator[CheckLine]:
     replays = max(1, launches // (len(GRIDS) * len(variants) * 2 * _PER_GRAPH))
     for schedule, rows, cols in GRIDS:
         weight = random_weight(rows, cols, 0.002, "cuda", 3)
-        raw, w12 = raw_weight(weight), w12_weight(pack_tensor(weight), "cuda")
+        raw = raw_weight(weight, schedule)
+        w12 = w12_weight(pack_tensor(weight), "cuda", schedule)
         bad = done = 0
         for m, dependent in variants:
             x = torch.randn(m, cols, device="cuda").to(torch.bfloat16)
             expected = (x.double() @ weight.double().t()).float()
-            reference = linear(x, raw, torch.empty_like(expected), schedule=schedule)
+            reference = linear(x, raw, torch.empty_like(expected))
             close = float((reference - expected).norm() / expected.norm())
             bad += int(close > 3e-5)
             outs = torch.empty(_PER_GRAPH, m, rows, device="cuda")
@@ -45,7 +46,7 @@ def check_stress(launches: int = 36_000) -> Iterator[CheckLine]:
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph):
                     for out in outs:
-                        linear(x, matrix, out, dependent=dependent, schedule=schedule)
+                        linear(x, matrix, out, dependent=dependent)
                 wrong = torch.zeros((), dtype=torch.int64, device="cuda")
                 for _ in range(replays):
                     outs.fill_(float("nan"))

@@ -1,6 +1,7 @@
 """Kernel registry, schedules and the parts of check and bench that need no GPU."""
 
 import math
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from kernel_tuner.kernels.registry import KERNELS, kernel
 from kernel_tuner.kernels.report import line
 from native_engine.kernels import schedule as schedules
 from native_engine.kernels.linear import w12_linear
-from native_engine.kernels.schedule import Schedule, choose, deepest, ring, token_tiles
+from native_engine.kernels.schedule import Schedule, choose, deepest, launch, token_tiles
 
 H200, RTXPRO6000 = (132, 232_448), (188, 101_376)
 SHAPES = [*PRODUCTION, *{shape for stack in STACKS for shape in stack.matrices()}]
@@ -30,13 +31,15 @@ def test_every_matrix_has_a_schedule_that_fits(
     plan.check(*shape)
     assert plan.groups * plan.cluster <= chip[0]
     assert plan.groups * plan.row_warps * plan.passes(shape[0]) >= shape[0] // 16
-    for w12 in (True, False):
-        for tiles in schedules.TOKEN_TILES:
-            found = ring(plan, w12, tiles, chip[1], shape[1])
-            used = found.stages * schedules.stage_bytes(plan, w12, tiles, found.unroll)
-            scratch = plan.row_warps * plan.split * schedules.SCRATCH_BYTES * w12
-            assert used + scratch <= chip[1] and found.stages >= 2
-            assert found.stages <= deepest(plan, w12, tiles, chip[1], found.unroll).stages
+    forms = ((schedules.W12_BYTES, 2), (schedules.W12_BYTES, 1024), (schedules.RAW_BYTES, 0))
+    both = (False, True)
+    for (block, room), tiles, wgmma, dependent in product(forms, schedules.TOKEN_TILES, both, both):
+        how = launch(plan, block, room, tiles, chip[1], wgmma=wgmma, dependent=dependent)
+        used = how.stages * schedules.stage_bytes(plan, block, room, tiles)
+        used += schedules.plane_bytes(plan, block)
+        assert used <= chip[1] and how.stages >= 2
+        assert how.stages <= deepest(plan, block, room, tiles, chip[1])
+        assert plan.warps(how.grouped) <= schedules.MAX_CONSUMERS
 
 
 def test_a_schedule_never_depends_on_the_tokens() -> None:
@@ -61,8 +64,8 @@ def test_what_cannot_be_done_is_refused() -> None:
         Schedule(1, 1, 1, 1).check(17, 64)
     with pytest.raises(ValueError, match="one pass"):
         Schedule(1, 1, 1, 2).check(64, 128)
-    with pytest.raises(ValueError, match="at most 19"):
-        Schedule(1, 1, 10, 2)
+    with pytest.raises(ValueError, match="at most 20"):
+        Schedule(1, 1, 11, 2)
 
 
 def test_planted_escapes_have_the_density_asked_for() -> None:

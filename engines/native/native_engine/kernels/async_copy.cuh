@@ -9,6 +9,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// A value in shared memory by its 32-bit address, which can be pinned in a register.
+template <class T>
+__device__ __forceinline__ T& shared_at(uint32_t address) {
+  return *static_cast<T*>(__cvta_shared_to_generic(address));
+}
+
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -62,19 +68,6 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
       : "memory");
 }
 
-// Four bytes a lane into the lane's own place, where `wanted`; no register waits for them.
-__device__ __forceinline__ void lane_copy_if(bool wanted, uint32_t to, const uint32_t* from) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n"
-      "@p cp.async.ca.shared.global [%1], [%2], 4;\ncp.async.commit_group;\n}" ::"r"(
-          static_cast<uint32_t>(wanted)),
-      "r"(to), "l"(from)
-      : "memory");
-}
-__device__ __forceinline__ void wait_for_lane_copies() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 // A box of a 3-D tensor map; rows past the end arrive as zeros.
 __device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap* map, int c0, int c1,
                                             int c2, uint32_t barrier, uint64_t policy) {
@@ -91,12 +84,6 @@ __device__ __forceinline__ void wait_for_previous_grid() {
 }
 __device__ __forceinline__ void let_next_grid_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
 }
 
 __device__ __forceinline__ void cluster_sync() {

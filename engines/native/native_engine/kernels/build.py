@@ -106,7 +106,8 @@ def _read_resources(report: str) -> dict[str, dict[str, int]]:
         words = line.replace(",", " ").split()
         if "Compiling entry function" in line:
             form = "w12" if "W12Format" in line else "bf16"
-            name = f"{form}_tokens{8 * int(line.split('ELi')[1].split('E')[0])}"
+            grouped = "_grouped" if "ELb1" in line else ""
+            name = f"{form}_tokens{8 * int(line.split('ELi')[1].split('E')[0])}{grouped}"
             found[name] = {}
         elif "spill stores" in line:
             found[name]["spilled"] = int(words[words.index("spill") - 2])

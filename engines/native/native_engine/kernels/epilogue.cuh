@@ -46,18 +46,18 @@ __device__ __forceinline__ void store_tile(const SkinnyParams& p, const float (&
 
 // Partial sums go through the ring, which is empty by now: [row warp][split][token tile][lane].
 template <int kTokenTiles>
-__device__ __forceinline__ void publish_partials(uint8_t* ring, const float (&acc)[kTokenTiles][4],
-                                                 int consumer, int lane) {
-  float4* mine = reinterpret_cast<float4*>(ring) + consumer * kTokenTiles * 32 + lane;
+__device__ __forceinline__ void publish_partials(uint32_t ring, const float (&acc)[kTokenTiles][4],
+                                                 int share, int lane) {
+  const uint32_t mine = ring + (share * kTokenTiles * 32 + lane) * 16;
 #pragma unroll
   for (int n = 0; n < kTokenTiles; ++n)
-    mine[n * 32] = make_float4(acc[n][0], acc[n][1], acc[n][2], acc[n][3]);
+    shared_at<float4>(mine + n * 512) = make_float4(acc[n][0], acc[n][1], acc[n][2], acc[n][3]);
 }
 
 template <int kTokenTiles>
 __device__ __forceinline__ void reduce_and_store(const SkinnyParams& p, const WorkRange& work,
-                                                 const uint8_t* ring, int consumer, int lane) {
-  const int consumers = p.row_warps * p.split;
+                                                 uint32_t ring, int consumer, int lane) {
+  const int consumers = consumer_warps(p);
   const int rows = min(p.row_warps, work.tile_end - work.tile_first);
   for (int item = work.rank * consumers + consumer; item < rows * kTokenTiles;
        item += consumers * p.cluster) {
@@ -66,9 +66,8 @@ __device__ __forceinline__ void reduce_and_store(const SkinnyParams& p, const Wo
 #pragma unroll 1
     for (int rank = 0; rank < p.cluster; ++rank) {
       for (int s = 0; s < p.split; ++s) {
-        const uint8_t* at = ring + (((r * p.split + s) * kTokenTiles + n) * 32 + lane) * 16;
-        const float4 v = p.cluster > 1 ? read_peer(shared_address(at), rank)
-                                       : *reinterpret_cast<const float4*>(at);
+        const uint32_t at = ring + (((r * p.split + s) * kTokenTiles + n) * 32 + lane) * 16;
+        const float4 v = p.cluster > 1 ? read_peer(at, rank) : shared_at<float4>(at);
         c[0] += v.x, c[1] += v.y, c[2] += v.z, c[3] += v.w;
       }
     }

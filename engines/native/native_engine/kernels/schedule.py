@@ -1,7 +1,7 @@
 """How the skinny GEMM is spread over the chip: a function of the matrix alone.
 
-The split of the k range (`split`, `cluster`) fixes the order of every sum, so it must not depend
-on the number of tokens: row i of a batch is then the same bits whatever M is.
+The split of the k range (`split`, `cluster`, `chunk`) fixes the order of every sum, so it must not
+depend on the number of tokens: row i of a batch is then the same bits whatever M is.
 """
 
 from __future__ import annotations
@@ -11,31 +11,45 @@ from dataclasses import dataclass
 
 ROWS = 16
 COLS = 64
-MAX_CONSUMERS = 19
+MAX_CONSUMERS = 20  # warps
 TOKEN_TILES = (1, 2, 3, 4, 6, 8)
 MAX_TOKENS = 8 * TOKEN_TILES[-1]
-SCRATCH_BYTES = 2432  # of a consumer warp: exponents of a block, escape look-up
-BLOCK_BYTES = {True: 1536, False: 2048}  # by w12
-_IN_FLIGHT = {True: 120_000, False: 160_000}  # bytes of weights a block asks for ahead, by w12
-_FAR = 48  # k blocks of one warp
+MAX_CLUSTER = 4
+PLANE_BYTES = 1024  # the escape bits of a block
+W12_BYTES = 1536  # of a stored 16x64 block
+RAW_BYTES = 2048
+MAX_ROOM = 4096  # escape entries of a stage
+_FAR = 64  # k blocks
+_MORE_BUSY = 1.18
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`groups` clusters of `cluster` blocks share the row tiles; a block works on `row_warps` row
-    tiles at a time, `split` warps each."""
+    """`groups` clusters of `cluster` thread blocks share the row tiles; a thread block works on
+    `row_warps` row tiles at a time, `split` warps each, `chunk` k blocks in a row."""
 
     groups: int
     cluster: int
     row_warps: int
     split: int
+    chunk: int = 1
 
     def __post_init__(self) -> None:
         if self.row_warps * self.split > MAX_CONSUMERS:
             raise ValueError(f"row_warps x split is at most {MAX_CONSUMERS}: {self}")
+        if self.chunk not in (1, 2) or self.cluster > MAX_CLUSTER:
+            raise ValueError(f"chunk is 1 or 2, cluster at most {MAX_CLUSTER}: {self}")
+
+    def warps(self, grouped: bool) -> int:
+        """Consumer warps of a thread block; `grouped` in fours, spare ones included."""
+        return (-(-self.row_warps // 4) * 4 if grouped else self.row_warps) * self.split
+
+    def k_starts(self, kblocks: int) -> list[int]:
+        """First k block of every thread block of a cluster, and the end."""
+        return [kblocks * rank // self.cluster for rank in range(self.cluster + 1)]
 
     def passes(self, rows: int) -> int:
-        """Passes a block makes over its row tiles."""
+        """Passes a thread block makes over its row tiles."""
         each = -(-(rows // ROWS) // self.groups)
         return -(-each // self.row_warps)
 
@@ -57,92 +71,120 @@ def token_tiles(tokens: int) -> int:
     raise ValueError(f"at most {MAX_TOKENS} tokens a launch, not {tokens}")
 
 
-@dataclass(frozen=True)
-class Ring:
-    """`stages` stages of `unroll` k blocks a warp: how far copies run ahead. No influence on the
-    order of sums."""
+def escape_bytes(schedule: Schedule, rows: int, room: int) -> int:
+    """Escape part of a stage of `rows` row tiles: starts, `room` entries, padding."""
+    used = 2 * (schedule.split * rows + 1 + room)
+    return -(-used // 64) * 64 if room else 0
 
-    unroll: int
+
+@dataclass(frozen=True)
+class Launch:
+    """What may differ between launches of one schedule without a change of the result: warps in
+    fours that multiply together, and how many stages the copies run ahead."""
+
+    grouped: bool
     stages: int
 
 
-def stage_bytes(schedule: Schedule, w12: bool, tiles: int, unroll: int = 1) -> int:
+def stage_bytes(schedule: Schedule, block: int, room: int, tiles: int) -> int:
     """Activations, weights and two barriers, rounded up as the swizzle needs."""
-    blocks = schedule.split * unroll
-    used = blocks * (tiles * 1024 + schedule.row_warps * BLOCK_BYTES[w12]) + 16
-    return -(-used // 1024) * 1024
+    kblocks = schedule.split * schedule.chunk
+    weights = escape_bytes(schedule, schedule.row_warps, room) + (
+        kblocks * schedule.row_warps * block
+    )
+    return -(-(kblocks * tiles * 1024 + weights + 16) // 1024) * 1024
+
+
+def plane_bytes(schedule: Schedule, block: int) -> int:
+    """What the consumer warps need beside the ring: a plane a k block of every share."""
+    planes = schedule.row_warps * schedule.split * schedule.chunk
+    return planes * PLANE_BYTES if block < RAW_BYTES else 0
 
 
 def _partial_bytes(schedule: Schedule, tiles: int) -> int:
     """Partial sums of a split k range, kept in the ring when it is empty."""
-    consumers = schedule.row_warps * schedule.split
-    return consumers * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
+    shares = schedule.row_warps * schedule.split
+    return shares * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
 
 
-def deepest(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, unroll: int) -> Ring:
+def deepest(schedule: Schedule, block: int, room: int, tiles: int, shared_bytes: int) -> int:
     """As many stages as fit."""
-    consumers = schedule.row_warps * schedule.split
-    each = stage_bytes(schedule, w12, tiles, unroll)
-    stages = min(64, (shared_bytes - consumers * SCRATCH_BYTES * w12) // each)
+    each = stage_bytes(schedule, block, room, tiles)
+    stages = min(64, (shared_bytes - plane_bytes(schedule, block)) // each)
     if stages < 1 or stages * each < _partial_bytes(schedule, tiles):
         raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
-    return Ring(unroll, stages)
+    return stages
 
 
-def ring(schedule: Schedule, w12: bool, tiles: int, shared_bytes: int, cols: int) -> Ring:
-    """How deep and in what pieces; measured on an H200.
+def launch(
+    schedule: Schedule,
+    block: int,
+    room: int,
+    tiles: int,
+    shared_bytes: int,
+    *,
+    wgmma: bool,
+    dependent: bool = False,
+) -> Launch:
+    """How to launch; measured on an H200.
 
-    Two k blocks a copy where one thread would issue many short ones (an unsplit k range: two such
-    stages must fit) or a warp walks far (three). No deeper than the memory needs: with everything
-    asked for at once, what the escapes need waits behind it.
+    Warps multiply in fours where the chip can and none of the four would be spare, or where that
+    is made up for: reading the activations once for four warps counts for more the more tokens.
+    No deeper than the memory needs: with much more on its way, some thread blocks end late.
     """
-    kblocks = cols // COLS // schedule.cluster // schedule.split
-    wide = schedule.split == 1 or kblocks >= _FAR
-    for unroll in (2, 1) if wide else (1,):
-        try:
-            deep = deepest(schedule, w12, tiles, shared_bytes, unroll)
-        except ValueError:
-            continue
-        weights = schedule.split * unroll * schedule.row_warps * BLOCK_BYTES[w12]
-        enough = max(3, _IN_FLIGHT[w12] // weights)
-        if deep.stages >= (2 if schedule.split == 1 else 3) or unroll == 1:
-            partials = -(
-                -_partial_bytes(schedule, tiles) // stage_bytes(schedule, w12, tiles, unroll)
-            )
-            return Ring(unroll, max(min(deep.stages, enough), partials))
-    raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
+    full = schedule.split * schedule.cluster == 1 or schedule.row_warps % 4 == 0
+    grouped = wgmma and tiles >= (2 if full else 6) and schedule.warps(True) <= MAX_CONSUMERS
+    deep = deepest(schedule, block, room, tiles, shared_bytes)
+    in_flight = 160_000 if block >= RAW_BYTES else 120_000
+    if dependent and schedule.row_warps >= 8:
+        in_flight = max(in_flight, 150_000)
+    weights = schedule.split * schedule.chunk * schedule.row_warps * block
+    enough = max(3, in_flight // weights)
+    partials = -(-_partial_bytes(schedule, tiles) // stage_bytes(schedule, block, room, tiles))
+    return Launch(grouped, max(min(deep, enough), partials))
 
 
 def _fits(schedule: Schedule, shared_bytes: int) -> bool:
-    """Whether every number of tokens gets a ring at least two stages deep, in both formats."""
+    """Whether every number of tokens gets a ring at least two stages deep, in both forms."""
     try:
         return all(
-            deepest(schedule, w12, TOKEN_TILES[-1], shared_bytes, 1).stages >= 2
-            for w12 in (True, False)
+            deepest(schedule, block, room, TOKEN_TILES[-1], shared_bytes) >= 2
+            for block, room in ((W12_BYTES, MAX_ROOM), (RAW_BYTES, 0))
         )
     except ValueError:
         return False
 
 
+def _pairs(tiles: int, kblocks: int, multiprocessors: int) -> Schedule | None:
+    """Pairs of thread blocks that share the k range: where single ones would leave much of the chip
+    idle and read all activations for few rows each. Else the exchange costs more than it saves."""
+    each, pair = (-(-tiles // units) for units in (multiprocessors, multiprocessors // 2))
+    busy, paired = -(-tiles // each), 2 * -(-tiles // pair)
+    if kblocks < _FAR or paired < _MORE_BUSY * busy or 2 * pair > MAX_CONSUMERS:
+        return None
+    return Schedule(paired // 2, 2, pair, 2, 2)
+
+
 def _candidates(rows: int, cols: int, multiprocessors: int) -> Iterator[Schedule]:
     """Schedules to try, the best first."""
     tiles, kblocks = rows // ROWS, cols // COLS
+    if pairs := _pairs(tiles, kblocks, multiprocessors):
+        yield pairs
     each = -(-tiles // multiprocessors)
-    # pairs of blocks only where half the chip would idle: the exchange costs more than it evens out
-    cluster = 2 if 2 * tiles <= multiprocessors and kblocks >= 32 else 1
     groups = -(-tiles // each)
     if each <= MAX_CONSUMERS:
-        widest = max(1, min(16 // each, kblocks // cluster, 8))
+        widest = max(1, min(MAX_CONSUMERS // each, kblocks, 8))
         for split in range(widest, 0, -1):
-            yield Schedule(groups, cluster, each, split)
+            yield Schedule(groups, 1, each, split, 1 if split > 1 else 2)
     groups = min(tiles, multiprocessors)
     each = -(-tiles // groups)
     for passes in range(-(-each // MAX_CONSUMERS), each + 1):
-        yield Schedule(groups, 1, -(-each // passes), 1)
+        for chunk in (2, 1):
+            yield Schedule(groups, 1, -(-each // passes), 1, chunk)
 
 
 def choose(rows: int, cols: int, multiprocessors: int, shared_bytes: int) -> Schedule:
-    """A schedule whose blocks all have the same number of row tiles, or nearly."""
+    """A schedule whose thread blocks all have the same number of row tiles, or nearly."""
     for schedule in _candidates(rows, cols, multiprocessors):
         if _fits(schedule, shared_bytes):
             return schedule

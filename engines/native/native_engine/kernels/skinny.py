@@ -16,8 +16,9 @@ import torch
 
 from native_engine.kernels import schedule as schedules
 from native_engine.kernels.build import load_library
-from native_engine.kernels.schedule import Ring, Schedule
-from native_engine.w12.format import PackedMatrix
+from native_engine.kernels.schedule import MAX_CLUSTER, RAW_BYTES, W12_BYTES, Launch, Schedule
+from native_engine.kernels.stages import Escapes, Staged, arrange
+from native_engine.w12.format import COUNT_BITS, PackedMatrix
 from native_engine.w12.pack import lane_order
 from native_engine.w12.pack_torch import PackedTensors
 
@@ -31,81 +32,98 @@ class _Params(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("weights", "meta", "tile_start", "entries", "out")),
-        *((name, ctypes.c_int32) for name in ("m", "ldo", "tiles", "kblocks", "groups")),
-        *((name, ctypes.c_int32) for name in ("each", "extra", "cluster", "row_warps", "split")),
-        *((name, ctypes.c_int32) for name in ("unroll", "stages", "base", "out_f32", "dependent")),
+        ("block_stride", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("m", "ldo", "kblocks", "groups", "each", "extra")),
+        ("cluster", ctypes.c_int32),
+        ("k_start", ctypes.c_int32 * (MAX_CLUSTER + 1)),
+        *((name, ctypes.c_int32) for name in ("row_warps", "split", "chunk", "grouped", "stages")),
+        *((name, ctypes.c_int32) for name in ("room", "base", "out_f32", "dependent")),
         ("zero", ctypes.c_uint32),
     )
 
 
 @dataclass(frozen=True)
 class RawWeight:
-    """BF16 weights in block order: u8 `[N / 16, K / 64, 2048]`."""
+    """BF16 weights of a `[rows, cols]` matrix, arranged for a schedule."""
 
     rows: int
     cols: int
-    blocks: torch.Tensor
+    schedule: Schedule
+    staged: Staged
 
     @property
     def nbytes(self) -> int:
-        return self.blocks.numel()
+        """Bytes of weights a launch reads."""
+        return self.staged.read
 
 
 @dataclass(frozen=True)
 class W12Weight:
-    """W12 weights on the device; the fields are those of `PackedMatrix`."""
+    """W12 weights arranged for a schedule; the escape list as in `PackedMatrix`, for the stages
+    that have no room for theirs."""
 
     rows: int
     cols: int
     base: int
-    blocks: torch.Tensor
+    schedule: Schedule
+    staged: Staged
     escape_meta: torch.Tensor
     tile_start: torch.Tensor
     entries: torch.Tensor
 
     @property
     def nbytes(self) -> int:
-        words = self.escape_meta.numel() + self.tile_start.numel() + self.entries.numel()
-        return self.blocks.numel() + 4 * words
+        """Bytes of weights a launch reads, escapes included."""
+        return self.staged.read
 
 
-def raw_weight(weight: torch.Tensor) -> RawWeight:
-    """Reorder a BF16 `[N, K]` matrix, on its own device."""
+def raw_order(weight: torch.Tensor) -> torch.Tensor:
+    """A BF16 `[N, K]` matrix as blocks u8 `[row tiles, k blocks, 2048]`, on its own device."""
     rows, cols = weight.shape
     schedules.Schedule(1, 1, 1, 1).check(rows, cols)
     bits = weight.detach().contiguous().view(torch.int16)
-    view = bits.view(rows // 16, 2, 8, cols // 64, 4, 4, 2, 2)  # T h g B q t p e
-    ordered = view.permute(0, 3, 5, 2, 4, 6, 1, 7).contiguous()  # T B t g q p h e
-    return RawWeight(rows, cols, ordered.view(torch.uint8).reshape(-1))
+    view = bits.view(rows // 16, 2, 8, cols // 64, 4, 2, 4, 2)  # T h g B t p q e
+    ordered = view.permute(0, 3, 4, 2, 6, 5, 1, 7).contiguous()  # T B t g q p h e
+    return ordered.view(torch.uint8).view(rows // 16, cols // 64, RAW_BYTES)
 
 
 def raw_blocks(bits: np.ndarray) -> np.ndarray:
     """The same order from bit patterns with numpy: `[T, B, 2048]` bytes."""
     ordered = lane_order(bits).transpose(0, 1, 4, 2, 3, 5, 6, 7)
-    return np.ascontiguousarray(ordered).view(np.uint8).reshape(*ordered.shape[:2], 2048)
+    return np.ascontiguousarray(ordered).view(np.uint8).reshape(*ordered.shape[:2], RAW_BYTES)
 
 
-def w12_weight(packed: PackedMatrix | PackedTensors, device: torch.device | str) -> W12Weight:
-    """Copy a packed matrix to a device."""
-    schedules.Schedule(1, 1, 1, 1).check(packed.rows, packed.cols)
+def raw_weight(weight: torch.Tensor, schedule: Schedule | None = None) -> RawWeight:
+    """Arrange a BF16 `[N, K]` matrix, on its own device."""
+    rows, cols = weight.shape
+    plan = schedule or schedule_for(rows, cols, weight.device.index or 0)
+    plan.check(rows, cols)
+    return RawWeight(rows, cols, plan, arrange(raw_order(weight), plan))
+
+
+def w12_weight(
+    packed: PackedMatrix | PackedTensors,
+    device: torch.device | str,
+    schedule: Schedule | None = None,
+) -> W12Weight:
+    """Copy a packed matrix to a device and arrange it there."""
+    rows, cols = packed.rows, packed.cols
+    plan = schedule or schedule_for(rows, cols, torch.device(device).index or 0)
+    plan.check(rows, cols)
 
     def move(array: np.ndarray | torch.Tensor) -> torch.Tensor:
         if isinstance(array, torch.Tensor):
             return array.to(device).view(-1)
-        signed = np.uint8 if array.dtype == np.uint8 else np.int32
+        signed = {"uint8": np.uint8, "uint16": np.int16, "uint32": np.int32}[array.dtype.name]
         return torch.from_numpy(np.ascontiguousarray(array).view(signed).reshape(-1)).to(device)
 
+    meta = move(packed.escape_meta)
     # one spare entry, so that an empty list still has an address
-    entries = torch.cat([move(packed.entries), torch.zeros(1, dtype=torch.int32, device=device)])
-    return W12Weight(
-        packed.rows,
-        packed.cols,
-        packed.base,
-        move(packed.blocks),
-        move(packed.escape_meta),
-        move(packed.tile_start),
-        entries,
-    )
+    entries = torch.cat([move(packed.entries), torch.zeros(1, dtype=torch.int16, device=device)])
+    counts = (meta.to(torch.int64) & ((1 << COUNT_BITS) - 1)).view(rows // 16, cols // 64)
+    blocks = move(packed.blocks).view(rows // 16, cols // 64, W12_BYTES)
+    staged = arrange(blocks, plan, Escapes(counts, entries))
+    return W12Weight(rows, cols, packed.base, plan, staged, meta, move(packed.tile_start), entries)
 
 
 @cache
@@ -117,14 +135,31 @@ def _device(index: int) -> tuple[ctypes.CDLL, int, int]:
 
 
 def shared_bytes(device: int) -> int:
-    """Shared memory a block of the device may use."""
+    """Shared memory a thread block of the device may use."""
     return _device(device)[2]
 
 
 @cache
 def schedule_for(rows: int, cols: int, device: int) -> Schedule:
+    """The schedule of a matrix on a device."""
     _, multiprocessors, shared = _device(device)
     return schedules.choose(rows, cols, multiprocessors, shared)
+
+
+@cache
+def launch_for(
+    plan: Schedule, block: int, room: int, tokens: int, dependent: bool, device: int
+) -> Launch:
+    """How a device launches a schedule on blocks of that many bytes."""
+    return schedules.launch(
+        plan,
+        block,
+        room,
+        schedules.token_tiles(tokens),
+        shared_bytes(device),
+        wgmma=torch.cuda.get_device_capability(device) == (9, 0),
+        dependent=dependent,
+    )
 
 
 def linear(
@@ -133,8 +168,7 @@ def linear(
     out: torch.Tensor | None = None,
     *,
     dependent: bool = False,
-    schedule: Schedule | None = None,
-    ring: Ring | None = None,
+    launch: Launch | None = None,
 ) -> torch.Tensor:
     """x `[M, K]` times the weight: `[M, N]`, BF16 unless `out` is FP32.
 
@@ -147,27 +181,29 @@ def linear(
     if out is None:
         out = torch.empty(tokens, weight.rows, dtype=torch.bfloat16, device=x.device)
     index = x.device.index or 0
-    library, _, shared = _device(index)
-    plan = schedule or schedule_for(weight.rows, weight.cols, index)
-    plan.check(weight.rows, weight.cols)
+    plan, staged = weight.schedule, weight.staged
     tiles = schedules.token_tiles(tokens)
     w12 = isinstance(weight, W12Weight)
-    depth = ring or schedules.ring(plan, w12, tiles, shared, cols)
+    block = W12_BYTES if w12 else RAW_BYTES
+    how = launch or launch_for(plan, block, staged.room, tokens, dependent, index)
     params = _Params(
-        weights=weight.blocks.data_ptr(),
+        weights=staged.data.data_ptr(),
         out=out.data_ptr(),
+        block_stride=staged.stride,
         m=tokens,
         ldo=out.stride(0),
-        tiles=weight.rows // 16,
         kblocks=cols // 64,
         groups=plan.groups,
         each=weight.rows // 16 // plan.groups,
         extra=weight.rows // 16 % plan.groups,
         cluster=plan.cluster,
+        k_start=tuple(plan.k_starts(cols // 64)),
         row_warps=plan.row_warps,
         split=plan.split,
-        unroll=depth.unroll,
-        stages=depth.stages,
+        chunk=plan.chunk,
+        grouped=int(how.grouped),
+        stages=how.stages,
+        room=staged.room,
         out_f32=int(out.dtype == torch.float32),
         dependent=int(dependent),
     )
@@ -177,6 +213,7 @@ def linear(
         params.entries = weight.entries.data_ptr()
         params.base = weight.base
     stream = torch.cuda.current_stream(index).cuda_stream
+    library = _device(index)[0]
     code = library.specfarm_skinny(
         ctypes.byref(params),
         ctypes.c_void_p(x.data_ptr()),

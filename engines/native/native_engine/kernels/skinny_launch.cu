@@ -7,17 +7,22 @@ namespace specfarm {
 
 using Kernel = void (*)(SkinnyParams, CUtensorMap);
 
-template <class Format>
+template <class Format, bool kGrouped>
 Kernel pick(int token_tiles) {
   switch (token_tiles) {
-    case 1: return skinny_kernel<Format, 1>;
-    case 2: return skinny_kernel<Format, 2>;
-    case 3: return skinny_kernel<Format, 3>;
-    case 4: return skinny_kernel<Format, 4>;
-    case 6: return skinny_kernel<Format, 6>;
-    case 8: return skinny_kernel<Format, 8>;
+    case 1: return skinny_kernel<Format, 1, kGrouped>;
+    case 2: return skinny_kernel<Format, 2, kGrouped>;
+    case 3: return skinny_kernel<Format, 3, kGrouped>;
+    case 4: return skinny_kernel<Format, 4, kGrouped>;
+    case 6: return skinny_kernel<Format, 6, kGrouped>;
+    case 8: return skinny_kernel<Format, 8, kGrouped>;
     default: return nullptr;
   }
+}
+
+template <class Format>
+Kernel pick(int token_tiles, bool grouped) {
+  return grouped ? pick<Format, true>(token_tiles) : pick<Format, false>(token_tiles);
 }
 
 // Encodes x [m, kblocks * 64] as (64 columns, m rows, k blocks) so that one copy brings a stage.
@@ -40,7 +45,7 @@ int encode_x(CUtensorMap* map, const void* x, int64_t ldx, const SkinnyParams& p
   const cuuint64_t dims[3] = {64, static_cast<cuuint64_t>(p.m), static_cast<cuuint64_t>(p.kblocks)};
   const cuuint64_t strides[2] = {static_cast<cuuint64_t>(ldx) * 2, 128};
   const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(token_tiles * 8),
-                             static_cast<cuuint32_t>(p.split * p.unroll)};
+                             static_cast<cuuint32_t>(p.split * p.chunk)};
   const cuuint32_t steps[3] = {1, 1, 1};
   const CUresult result =
       encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(x), dims, strides, box,
@@ -68,27 +73,25 @@ int specfarm_shared_limit(int device) {
   return status == cudaSuccess ? bytes : 0;
 }
 
-int specfarm_shared_bytes(const specfarm::SkinnyParams* p, int w12, int token_tiles) {
-  using namespace specfarm;
-  const int block = w12 ? W12Format::kBlockBytes : RawFormat::kBlockBytes;
-  return static_cast<int>(SharedLayout(*p, block, token_tiles, w12 != 0).total);
-}
-
 int specfarm_skinny(const specfarm::SkinnyParams* p, const void* x, int64_t ldx, int w12,
                     int token_tiles, void* stream) {
   using namespace specfarm;
-  const Kernel kernel = w12 ? pick<W12Format>(token_tiles) : pick<RawFormat>(token_tiles);
+  const bool grouped = p->grouped != 0;
+  const Kernel kernel =
+      w12 ? pick<W12Format>(token_tiles, grouped) : pick<RawFormat>(token_tiles, grouped);
   if (!kernel) return 1002;
   CUtensorMap map;
   if (const int code = encode_x(&map, x, ldx, *p, token_tiles)) return code;
-  const int shared = specfarm_shared_bytes(p, w12, token_tiles);
-  static int raised[2][9] = {};
-  if (raised[w12 != 0][token_tiles] < shared) {
+  const int block_bytes = w12 ? W12Format::kBlockBytes : RawFormat::kBlockBytes;
+  const int shared = static_cast<int>(SharedLayout(*p, block_bytes, token_tiles).total);
+  static int raised[2][2][9] = {};
+  int& allowed = raised[w12 != 0][grouped][token_tiles];
+  if (allowed < shared) {
     const cudaError_t status =
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (status != cudaSuccess) return status;
-    raised[w12 != 0][token_tiles] = shared;
+    allowed = shared;
   }
   cudaLaunchAttribute attributes[2] = {};
   int count = 0;
@@ -105,7 +108,7 @@ int specfarm_skinny(const specfarm::SkinnyParams* p, const void* x, int64_t ldx,
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(p->groups * p->cluster);
-  config.blockDim = dim3((p->row_warps * p->split + 1) * 32);
+  config.blockDim = dim3((consumer_warps(*p) + 1) * 32);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = attributes;

@@ -1,86 +1,101 @@
-// How a warp turns a stored 16x64 block into mma A fragments: plain BF16, or W12 decoded in
-// registers. Both give the same 16 registers a lane, so that the products agree bit for bit.
+// How a warp turns a stored 16x64 block into the A fragments of its four k16 steps: plain BF16, or
+// W12 decoded in registers. Both give the same 16 registers a lane, so that the products agree bit
+// for bit. Register 4 t + h + 2 p of lane 4 g + q: row g + 8 h, columns 16 t + 8 p + 2 q, + 1.
 #pragma once
+#include "async_copy.cuh"
 #include "skinny_params.cuh"
 
 namespace specfarm {
-
-__device__ __forceinline__ uint4 load16(const uint8_t* p) {
-  return *reinterpret_cast<const uint4*>(p);
-}
 
 __device__ __forceinline__ uint32_t rotate_right(uint32_t v, int by) {
   return __funnelshift_r(v, v, by);
 }
 
-// How the exponents are completed: all of a block by the window's first one, or each weight by its
-// own byte of `plane` (this lane's piece) in a block with escapes.
-struct PlainWindow {
-  static constexpr bool kPatched = false;
+// Bits of `set` where the mask is set, of `clear` elsewhere: one instruction, which the compiler
+// would make two of.
+template <uint32_t kMask>
+__device__ __forceinline__ uint32_t select_bits(uint32_t set, uint32_t clear) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(out) : "n"(kMask), "r"(set), "r"(clear));
+  return out;
+}
+
+// What completes the exponents.
+struct Window {
   uint32_t base_pair;  // first exponent of the window, at bits 7 and 23
-  uint32_t one;        // 1, unknown to the compiler, so that adding stays a multiply-add
+  uint32_t one;        // 1, unknown to the compiler, so that adding stays a multiply-add: it runs
+                       // beside the integer pipe, which the decoding fills
 };
 
-struct PatchedWindow {
-  static constexpr bool kPatched = true;
-  const uint8_t* plane;
-  uint32_t one;
-};
-
+// Both formats work in two steps: `load` does what a block needs in any case, `finish` what depends
+// on its escapes. Addresses are this lane's 16 bytes of a block, or of a plane, in shared memory.
 struct RawFormat {
   static constexpr int kBlockBytes = 2048;
   static constexpr bool kEscapes = false;
 
-  // `block` points to this lane's piece. Registers of steps 2 kHalf and
-  // 2 kHalf + 1.
-  template <int kHalf, class Window>
-  static __device__ __forceinline__ void fragments(const uint8_t* block, uint32_t (&a)[8],
-                                                   const Window&) {
-    const uint4 v = load16(block + 1024 * kHalf);
-    const uint4 w = load16(block + 1024 * kHalf + 512);
-    a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
-    a[4] = w.x, a[5] = w.y, a[6] = w.z, a[7] = w.w;
+  static __device__ __forceinline__ void load(uint32_t block, uint32_t (&a)[16]) {
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const uint4 v = shared_at<uint4>(block + 512 * t);
+      a[4 * t] = v.x, a[4 * t + 1] = v.y, a[4 * t + 2] = v.z, a[4 * t + 3] = v.w;
+    }
   }
+
+  template <bool kPatched>
+  static __device__ __forceinline__ void finish(uint32_t, const Window&, uint32_t (&)[16]) {}
 };
 
 struct W12Format {
   static constexpr int kBlockBytes = 1536;
   static constexpr bool kEscapes = true;
+  static constexpr uint32_t kHigh = 0x78007800u;  // the exponent bits that only escapes use
 
-  // One register: code bits where the mask is clear, sign and mantissa where it is set.
+  // One register, its escape bits still to be cleared or filled in: code bits where the mask is
+  // clear, sign and mantissa where it is set.
   static __device__ __forceinline__ uint32_t merge(uint32_t code, uint32_t sign) {
-    const uint32_t mixed = (sign & 0x807F807Fu) | (code & ~0x807F807Fu);
-    return mixed & 0x87FF87FFu;
+    return select_bits<0x807F807Fu>(sign, code);
   }
 
-  static __device__ __forceinline__ void decode_step(uint32_t code, uint32_t sign0, uint32_t sign1,
-                                                     uint32_t* r) {
-    r[0] = merge(code, sign0);
-    r[1] = merge(rotate_right(code, 4), rotate_right(sign0, 8));
-    r[2] = merge(rotate_right(code, 8), sign1);
-    r[3] = merge(rotate_right(code, 12), rotate_right(sign1, 8));
-  }
-
-  // The exponents are added by multiply-adds: they run beside the integer pipe, which the decoding fills.
-  template <int kHalf, class Window>
-  static __device__ __forceinline__ void fragments(const uint8_t* block, uint32_t (&a)[8],
-                                                   const Window& window) {
-    const uint2 code = *reinterpret_cast<const uint2*>(block + 8 * kHalf);
-    const uint4 sign = load16(block + 512 + 512 * kHalf);
-    decode_step(code.x, sign.x, sign.y, a);
-    decode_step(code.y, sign.z, sign.w, a + 4);
-    uint32_t add[8];
-    if constexpr (Window::kPatched) {
-      const uint4 low = load16(window.plane + 1024 * kHalf);
-      const uint4 high = load16(window.plane + 1024 * kHalf + 512);
-      add[0] = low.x, add[1] = low.y, add[2] = low.z, add[3] = low.w;
-      add[4] = high.x, add[5] = high.y, add[6] = high.z, add[7] = high.w;
-    } else {
+  static __device__ __forceinline__ void load(uint32_t block, uint32_t (&a)[16]) {
+    const uint4 code = shared_at<uint4>(block);
+    const uint32_t codes[4] = {code.x, code.y, code.z, code.w};
 #pragma unroll
-      for (int i = 0; i < 8; ++i) add[i] = window.base_pair;
+    for (int half = 0; half < 2; ++half) {
+      const uint4 v = shared_at<uint4>(block + 512 + 512 * half);
+      const uint32_t sign[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t word = codes[2 * half + i];
+        uint32_t* r = a + 8 * half + 4 * i;
+        r[0] = merge(word, sign[2 * i]);
+        r[1] = merge(rotate_right(word, 4), rotate_right(sign[2 * i], 8));
+        r[2] = merge(rotate_right(word, 8), sign[2 * i + 1]);
+        r[3] = merge(rotate_right(word, 12), rotate_right(sign[2 * i + 1], 8));
+      }
+    }
+  }
+
+  // The plane is laid out as the sign words are; it is read and cleared.
+  template <bool kPatched>
+  static __device__ __forceinline__ void finish(uint32_t plane, const Window& window,
+                                                uint32_t (&a)[16]) {
+    if constexpr (kPatched) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 v = shared_at<uint4>(plane + 512 * half);
+        shared_at<uint4>(plane + 512 * half) = make_uint4(0, 0, 0, 0);
+        const uint32_t high[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          uint32_t* r = a + 8 * half + 2 * i;
+          r[0] = select_bits<kHigh>(high[i], r[0]);
+          r[1] = select_bits<kHigh>(rotate_right(high[i], 8), r[1]);
+        }
+      }
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a[i] = a[i] * window.one + add[i];
+    for (int i = 0; i < 16; ++i)
+      a[i] = (kPatched ? a[i] : a[i] & ~kHigh) * window.one + window.base_pair;
   }
 };
 
