@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engines.process_registry import ProcessRegistry, new_record
 from farm.campaign.scheduler import Scheduler, UnitStore
 from farm.report.evaluation import evaluation_text
 from farm.results import CandidateResult
 from farm.search.assemble import unit_keys
-from farm.search.evaluate import Candidate, _flow, from_commit, from_folder, from_patch
+from farm.search.evaluate import (
+    Candidate,
+    _flow,
+    evaluate,
+    from_commit,
+    from_folder,
+    from_patch,
+)
+from farm.search.session import open_ledger
 from farm.workers.codec import decode_outcome, encode_outcome
 from settings.errors import SpecfarmError
-from tests.farm.campaign.simulation import Effect, Farm, World
+from tests.farm.campaign.simulation import Effect, Farm, Recorder, World
 
 EFFECTS = {
     "fast": Effect(1.3),
@@ -90,3 +101,35 @@ def test_a_patch_is_taken_byte_for_byte(tmp_path: Path) -> None:
     (tmp_path / "odd.patch").write_bytes(content)
     found = from_patch(tmp_path / "odd.patch")
     assert found.name == "odd" and found.patch.encode("utf-8", "surrogateescape") == content
+
+
+def test_engines_of_a_killed_farm_are_ended_first_and_a_failed_evaluation_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECFARM_DATA", str(tmp_path))
+    # A farm that is gone: no process has its number and start time.
+    record = new_record(
+        setting="tiny",
+        arm="stock",
+        tree_hash="0" * 40,
+        port=1,
+        purpose="farm",
+        scratch=str(tmp_path),
+    )
+    record = replace(record, owner_start_time=record.owner_start_time + 1, scratch="")
+    left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    ProcessRegistry().started(record, left.pid, 0)
+
+    def no_weights(*_: object) -> None:
+        raise SpecfarmError("no weights")
+
+    monkeypatch.setattr("farm.search.evaluate.assemble", no_weights)
+    observer = Recorder()
+    try:
+        with pytest.raises(SpecfarmError, match="no weights"):
+            evaluate("tests/data/settings/tiny", [Candidate("x", patch="x")], observer)
+        assert left.wait(timeout=10) < 0
+    finally:
+        left.kill()
+    assert observer.messages == [f"ended stock (pid {left.pid}) of a killed run"]
+    assert [row.status for row in open_ledger().campaigns()] == ["stopped"]
