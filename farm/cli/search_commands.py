@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 def search(
     setting: SettingName,
     rounds: Annotated[int, typer.Option(help="rounds of propose, measure, merge")] = 1,
-    budget: Annotated[str, typer.Option(help="wall clock for the search: 90s, 30m, 2h")] = "25m",
+    budget: Annotated[str, typer.Option(help="wall clock for the search: 90s, 30m, 2h")] = "22m",
     explorers: Annotated[str, typer.Option(help="comma-separated names")] = "memory",
     workers: Annotated[int, typer.Option(help="GPUs to measure on at once")] = 1,
     canaries: Annotated[int, typer.Option(help="planted candidates mixed in (at most 6)")] = 2,
