@@ -8,9 +8,10 @@ from typing import Any
 
 from farm.campaign.candidate import arm
 from farm.campaign.context import CampaignContext
-from farm.campaign.jobs import ArmSpec, MeasureJob, MeasureOutcome, VerifyJob, VerifyOutcome
+from farm.campaign.jobs import ArmSpec, MeasureJob, MeasureOutcome, VerifyOutcome
 from farm.campaign.scheduler import Phase
 from farm.campaign.tasks import measure, verify
+from farm.campaign.verification import calibration_job
 from farm.results import RatioInterval
 from settings.errors import SpecfarmError
 
@@ -26,10 +27,22 @@ class Baselines:
     stock_to_ar: RatioInterval
     calibration: dict[str, object]
 
+    @property
+    def untrusted(self) -> str | None:
+        """Why nothing may be accepted; None where stock is as fast as itself."""
+        if self.aa.low <= 1.0 <= self.aa.high:
+            return None
+        return (
+            f"stock against itself is x{self.aa.ratio:.3f} "
+            f"[{self.aa.low:.3f}, {self.aa.high:.3f}], which excludes 1: "
+            "this machine cannot be trusted to compare engines"
+        )
+
 
 def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Baselines]:
-    """Stock against itself over fresh launches; AR, stock and the reference interleaved; then the
-    verifier's calibration from what stock and AR answered.
+    """Stock against itself over fresh launches, and as often again where that says that stock is
+    not as fast as itself; AR, stock and the reference interleaved; then the verifier's calibration
+    from what stock and AR answered.
 
     Raises:
         SpecfarmError: a baseline could not be measured: without one nothing can be decided.
@@ -37,16 +50,15 @@ def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Basel
     launches = ctx.setting.measurement.launches_aa
     tasks = [measure(_aa_job(ctx, n)) for n in range(launches)] + [measure(_reference_job(ctx))]
     ctx.observer.phase("A/A placebo and AR", len(tasks))
-    outcomes: list[MeasureOutcome] = yield Phase("baselines", tasks)
-    for outcome in outcomes:
-        if outcome is None or outcome.recording is None:
-            what = "was not run" if outcome is None else f"{outcome.status}: {outcome.error}"
-            raise SpecfarmError(
-                f"a baseline measurement {what}", "Repair it, then: specfarm resume CAMPAIGN"
-            )
-    recordings = [outcome.recording for outcome in outcomes if outcome.recording is not None]
+    recordings = _recordings((yield Phase("baselines", tasks)))
     placebo, beside = recordings[:launches], recordings[launches:]
     aa, floor = ctx.statistics.aa_floor(placebo, ctx.stock_name)
+    if not aa.low <= 1.0 <= aa.high:
+        # One placebo in twenty excludes 1 by chance; that must not cost a campaign.
+        ctx.observer.phase("A/A placebo again, for it excludes 1", launches)
+        more = [measure(_aa_job(ctx, n)) for n in range(launches, 2 * launches)]
+        placebo += _recordings((yield Phase("baselines again", more)))
+        aa, floor = ctx.statistics.aa_floor(placebo, ctx.stock_name)
     stock_to_ar = ctx.statistics.estimate(beside, "stock", "ar", f"{ctx.stock_name}-ar").ratio
     to_reference = None
     if ctx.reference is not None:
@@ -56,27 +68,25 @@ def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Basel
         f"stock over AR x{stock_to_ar.ratio:.2f}"
     )
     ctx.observer.phase("calibrating the verifier", 1)
-    verified: list[VerifyOutcome] = yield Phase(
-        "calibration",
-        [
-            verify(
-                VerifyJob(
-                    unit="verify:calibration",
-                    setting=ctx.setting_ref,
-                    stock_commit=ctx.stock.commit,
-                    stock_tree=ctx.stock.tree_hash,
-                    bundle=ctx.trees.bundle(ctx.stock.commit),
-                    calibrate=True,
-                    ar_answers=tuple(ctx.statistics.answers(beside, "ar")),
-                    stock_answers=tuple(ctx.statistics.answers([*placebo, *beside], "stock")),
-                )
-            )
-        ],
-    )
+    job = calibration_job(ctx, "verify:calibration", placebo, beside)
+    verified: list[VerifyOutcome] = yield Phase("calibration", [verify(job)])
     calibrated = verified[0]
     if calibrated.calibration is None:
         raise SpecfarmError(f"the verifier could not calibrate: {calibrated.reason}")
     return Baselines(aa, floor, to_reference, stock_to_ar, calibrated.calibration)
+
+
+def _recordings(outcomes: list[MeasureOutcome | None]) -> list[dict[str, Any]]:
+    """Raises SpecfarmError where one is missing."""
+    found = []
+    for outcome in outcomes:
+        if outcome is None or outcome.recording is None:
+            what = "was not run" if outcome is None else f"{outcome.status}: {outcome.error}"
+            raise SpecfarmError(
+                f"a baseline measurement {what}", "Repair it, then: specfarm resume CAMPAIGN"
+            )
+        found.append(outcome.recording)
+    return found
 
 
 def _aa_job(ctx: CampaignContext, launch: int) -> MeasureJob:
@@ -85,8 +95,10 @@ def _aa_job(ctx: CampaignContext, launch: int) -> MeasureJob:
         arm(ctx, "stock_b", "stock", ctx.stock),
     )
     job = _measure(ctx, f"aa:{launch}", (stock_a, stock_b), "stock_b", "stock", launch)
+    # Whichever is launched second may be the faster one: each is, in turn.
+    arms = job.arms if launch % 2 == 0 else job.arms[::-1]
     # Other prompts each launch: three times the tokens for the verifier's calibration.
-    return replace(job, requests=ctx.prompts.heldout(job.unit))
+    return replace(job, arms=arms, requests=ctx.prompts.heldout(job.unit))
 
 
 def _reference_job(ctx: CampaignContext) -> MeasureJob:

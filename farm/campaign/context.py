@@ -86,7 +86,7 @@ class PromptSupply:
     search: tuple[GenerationRequest, ...]
     heldout: Callable[[str], tuple[GenerationRequest, ...]]
     exact: tuple[GenerationRequest, ...]
-    verifier: Callable[[str], tuple[VerifierPrompt, ...]] = lambda purpose: ()
+    verifier: Callable[[str], tuple[VerifierPrompt, ...]]
 
 
 class Guards(Protocol):

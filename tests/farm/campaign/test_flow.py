@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from farm.campaign.jobs import Job, MeasureJob, VerifyJob
 from settings.errors import SpecfarmError
 from tests.farm.campaign.simulation import Effect, Farm, World, proposal
 
@@ -40,7 +41,7 @@ def test_an_honest_speed_up_is_accepted_merged_and_confirmed(tmp_path: Path) -> 
     drawn = {request.id for request in end.confirmation.requests}
     winner = end.winner.candidate_id
     launches = {f"heldout-confirm:{winner}:{launch}" for launch in range(3)}
-    assert drawn == {*launches, f"heldout-exact:{winner}"}, "prompts of its own for each"
+    assert drawn == launches, "prompts of its own for each"
     assert farm.observer.reports[-1] == end.report
 
 
@@ -77,6 +78,9 @@ def test_one_bad_candidate_gets_its_verdict_and_the_rest_goes_on(
     assert farm.verdicts(end)["good"] == "accepted"
     assert end.winner is not None and "good" in end.winner.mechanism
     assert all(c.decision.reason for c in end.report.candidates)
+    assert end.confirmation is not None
+    for_twin = f"heldout-exact:{end.winner.candidate_id}"
+    assert (for_twin in {r.id for r in end.confirmation.requests}) is exact
 
 
 def test_a_clear_loser_is_not_forced(tmp_path: Path) -> None:
@@ -311,3 +315,42 @@ def test_merging_leaves_confirmation_its_share_of_the_budget(tmp_path: Path) -> 
     assert len(merges) < 3
     assert any("was not merged: the budget is spent" in text for text in farm.observer.messages)
     assert end.report.promoted is not None
+
+
+def test_the_verifier_only_prompts_are_asked_in_the_first_confirmation_launch_alone(
+    tmp_path: Path,
+) -> None:
+    farm = search(tmp_path, {"a": Effect(1.2)})
+    jobs: list[Job] = []
+    submit = farm.workers.submit
+    farm.workers.submit = lambda job: (jobs.append(job), submit(job))[1]  # type: ignore[method-assign]
+    end = farm.run()
+    asked = {
+        job.unit: [prompt.id for prompt in job.verifier_prompts]
+        for job in jobs
+        if isinstance(job, MeasureJob) and job.verifier_prompts
+    }
+    assert asked == {"confirm:r1-00-a:0": ["verifier:r1-00-a"]}
+    forced = [job for job in jobs if isinstance(job, VerifyJob) and job.verifier_answers]
+    assert [job.unit for job in forced] == ["verify:confirm:r1-00-a"]
+    assert forced[0].verifier_requests == ({"id": "verifier:r1-00-a"},)
+    assert farm.verdicts(end) == {"a": "accepted"}
+
+
+def test_lossy_on_verifier_only_prompts_is_not_promoted(tmp_path: Path) -> None:
+    farm = search(tmp_path, {"a": Effect(1.3, lossy_hidden=True)})
+    end = farm.run()
+    assert farm.verdicts(end) == {"a": "not_lossless"}
+    assert end.report.promoted is None
+
+
+def test_the_calibration_sees_another_process_of_stock(tmp_path: Path) -> None:
+    farm = search(tmp_path, {})
+    jobs: list[Job] = []
+    submit = farm.workers.submit
+    farm.workers.submit = lambda job: (jobs.append(job), submit(job))[1]  # type: ignore[method-assign]
+    farm.run()
+    (job,) = [job for job in jobs if isinstance(job, VerifyJob) and job.calibrate]
+    assert {a["arm"] for a in job.restarted_answers} == {"stock_b"}
+    assert [a["unit"] for a in job.restarted_answers] == ["aa:0", "aa:1", "aa:2"]
+    assert {a["arm"] for a in job.stock_answers} == {"stock"}
