@@ -54,7 +54,7 @@ def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Basel
     placebo, beside = recordings[:launches], recordings[launches:]
     aa, floor = ctx.statistics.aa_floor(placebo, ctx.stock_name)
     if not aa.low <= 1.0 <= aa.high:
-        # One placebo in twenty excludes 1 by chance; that must not cost a campaign.
+        # A few placebos in a hundred exclude 1 by chance; that must not cost a campaign.
         ctx.observer.phase("A/A placebo again, for it excludes 1", launches)
         more = [measure(_aa_job(ctx, n)) for n in range(launches, 2 * launches)]
         placebo += _recordings((yield Phase("baselines again", more)))

@@ -17,11 +17,10 @@ import numpy as np
 from farm.statistics.layout import Flags, layout_of
 from farm.statistics.statistic import Floats
 
-# The usual estimate is zero in a third of all samples of three launches, and then the interval is
-# too narrow. A share of what the launch means show is kept instead, as boundary-avoiding estimators
-# do (Chung et al. 2013, Psychometrika 78, 685-709). The share is the smallest, in steps of 0.05,
-# with which intervals cover 93 % whatever the ratio of launch to prompt variance
-# (farm.statistics.proof.any_ratio).
+# With three launches the usual estimate is often zero, and then the interval is too narrow. A share
+# of what the launch means show is kept instead, as boundary-avoiding estimators do (Chung et al.
+# 2013, Psychometrika 78, 685-709). It is the smallest, in steps of 0.05, with which intervals cover
+# 93 % whatever the ratio of launch to prompt variance (farm.statistics.proof.any_ratio).
 LEAST_SHARE = 0.3
 
 

@@ -39,7 +39,7 @@ def coverage_table(campaigns: int) -> Iterator[str]:
             for design in DESIGNS:
                 if not design.placebo and effect_name != "no change":
                     continue
-                naive = effect.tau == 0.0
+                naive = effect_name == "no change"
                 found = coverage(design, noise, effect, campaigns, naive=naive)
                 yield _row(
                     machine,

@@ -22,6 +22,7 @@ from farm.statistics.simulate_campaigns import (
     LAUNCHES_CONFIRM,
     NO_CHANGE,
     QUIET_MACHINE,
+    TIE_SD,
     Effect,
     cells,
     flat,
@@ -54,7 +55,11 @@ SIX_SHARED = Design("6 launches, the same prompts", 6, same_prompts=True)
 DESIGNS = (SCREENING, PLACEBO, CONFIRMATION, SIX, SIX_SHARED)
 
 MACHINES = {"quiet": QUIET_MACHINE, "busy": BUSY_MACHINE}
-EFFECTS = {"no change": NO_CHANGE, "draft x1.3": mechanism(0.262), "kernel x1.3": kernel(0.262)}
+EFFECTS = {
+    "no change": NO_CHANGE,
+    "draft x1.3": mechanism(0.262),
+    "kernel x1.3, BF16": kernel(0.262, TIE_SD),
+}
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from farm.statistics.proof.coverage import (
 )
 from farm.statistics.proof.gate import gate
 from farm.statistics.proof.stopping import LOSER, SAME, WINNER, StoppingFigures, stopping
-from farm.statistics.simulate_campaigns import NO_CHANGE, Effect, kernel, mechanism
+from farm.statistics.simulate_campaigns import NO_CHANGE, TIE_SD, Effect, kernel, mechanism
 
 LEAST_COVERAGE, MOST_WIDTH, MOST_FALSE = 0.93, 1.5, 0.02
 BOTH = [pytest.param("busy"), pytest.param("quiet", marks=pytest.mark.slow)]
-DRAFT, KERNEL = mechanism(0.262), kernel(0.262)
+DRAFT, KERNEL = mechanism(0.262), kernel(0.262, TIE_SD)
 
 
 def covers(found: Coverage) -> None:
