@@ -33,12 +33,13 @@ struct Consumer {
     row = kGrouped ? warp / 4 / p.split * 4 + (warp + warp / 4) % 4 : warp / p.split;
     part = kGrouped ? warp / 4 % p.split : warp % p.split;
     planes = pinned(memory + layout.ring + (row * p.split + part) * p.chunk * kPlaneBytes);
-    if constexpr (Format::kEscapes) {
-      if (row >= p.row_warps) return;
-      for (int i = lane; i < p.chunk * kPlaneBytes / 16; i += 32)
-        shared_at<uint4>(planes + 16 * i) = make_uint4(0, 0, 0, 0);
-      __syncwarp();
-    }
+  }
+
+  __device__ __forceinline__ void clear_planes() const {
+    if (!Format::kEscapes || row >= p.row_warps) return;
+    for (int i = lane; i < p.chunk * kPlaneBytes / 16; i += 32)
+      shared_at<uint4>(planes + 16 * i) = make_uint4(0, 0, 0, 0);
+    __syncwarp();
   }
 
   // Every lane arrives for its own loads. The arrival's address depends on the sums, hence on every
@@ -135,22 +136,26 @@ __global__ void __launch_bounds__(kMaxWarps * 32, 1)
   const int lane = pinned<int>(threadIdx.x % 32);
   const int consumers = consumer_warps(p);
   const Ring ring(memory, layout);
+  Producer<Format> producer(p, &x_map, work, layout);
+  const Consumer<Format, kTokenTiles, kGrouped> consumer(p, work, layout, warp, lane, memory);
+  int early = 0;
   if (warp == consumers) {
-    Producer<Format> producer(p, &x_map, work, layout);
     for (int i = lane; i < p.stages; i += 32) {
       barrier_init(ring.full() + i * layout.stage, 1);
       barrier_init(ring.empty() + i * layout.stage, consumers * 32);
     }
     barrier_init_fence();
     __syncwarp();
-    const int early = lane == 0 ? producer.begin(ring) : 0;
-    __syncthreads();
-    if (lane == 0) producer.run(ring, early);
+    if (lane == 0) early = producer.begin(ring);
+    __syncwarp();
   } else {
-    const Consumer<Format, kTokenTiles, kGrouped> consumer(p, work, layout, warp, lane, memory);
-    __syncthreads();
-    consumer.run(ring);
+    consumer.clear_planes();
   }
+  __syncthreads();
+  if (warp < consumers)
+    consumer.run(ring);
+  else if (lane == 0)
+    producer.run(ring, early);
   if (p.split * p.cluster == 1) return;
   if (p.cluster > 1) {
     __syncwarp();
