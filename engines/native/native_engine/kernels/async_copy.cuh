@@ -68,11 +68,6 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
       : "memory");
 }
 
-// Calls a contiguous piece into the L2 cache.
-__device__ __forceinline__ void bulk_prefetch(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 // A box of a 3-D tensor map; rows past the end arrive as zeros.
 __device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap* map, int c0, int c1,
                                             int c2, uint32_t barrier, uint64_t policy) {

@@ -52,8 +52,7 @@ struct Producer {
   }
 
   // Weights of the first stages are asked for before the previous grid has ended; with their
-  // activations where there is no grid to wait for. What comes after them is called into the L2
-  // cache, which would have nothing to do during the wait. Returns how many stages that were.
+  // activations where there is no grid to wait for. Returns how many stages that were.
   __device__ __forceinline__ int begin(Ring ring) {
     const uint64_t once = stream_once_policy(), keep = keep_policy();
     const int early = min(p.stages, work.passes * work.steps);
@@ -62,9 +61,6 @@ struct Producer {
       if (!p.dependent) activations(ring, step, keep);
       weights(ring, once);
     }
-    const int64_t rest = p.weights + (blockIdx.x + 1) * p.block_stride - from;
-    const int64_t ahead = min(rest, static_cast<int64_t>(p.ahead));
-    if (ahead > 0) bulk_prefetch(from, static_cast<uint32_t>(ahead));
     return early;
   }
 

@@ -80,12 +80,10 @@ def escape_bytes(schedule: Schedule, rows: int, room: int) -> int:
 @dataclass(frozen=True)
 class Launch:
     """What may differ between launches of one schedule without a change of the result: warps in
-    fours that multiply together, how many stages the copies run ahead, and how many bytes of
-    weights behind those are called into the L2 cache at the start."""
+    fours that multiply together, and how many stages the copies run ahead."""
 
     grouped: bool
     stages: int
-    ahead: int = 0
 
 
 def stage_bytes(schedule: Schedule, block: int, room: int, tiles: int) -> int:
@@ -132,7 +130,6 @@ def launch(
 
     Warps multiply in fours where the chip can and none of the four would be spare, or where that
     is made up for: reading the activations once for four warps counts for more the more tokens.
-    A dependent launch calls more weights into the L2 cache, which is idle until it may start.
     """
     full = schedule.split * schedule.cluster == 1 or schedule.row_warps % 4 == 0
     grouped = wgmma and tiles >= (2 if full else 6) and schedule.warps(True) <= MAX_CONSUMERS
@@ -140,7 +137,7 @@ def launch(
     weights = schedule.split * schedule.chunk * schedule.row_warps * block
     enough = max(3, _in_flight(schedule, block, dependent) // weights)
     partials = -(-_partial_bytes(schedule, tiles) // stage_bytes(schedule, block, room, tiles))
-    return Launch(grouped, max(min(deep, enough), partials), 32_768 if dependent else 0)
+    return Launch(grouped, max(min(deep, enough), partials))
 
 
 def _in_flight(schedule: Schedule, block: int, dependent: bool) -> int:
@@ -150,7 +147,7 @@ def _in_flight(schedule: Schedule, block: int, dependent: bool) -> int:
         return 160_000
     if schedule.row_warps < 8:
         return 96_000
-    return 190_000 if dependent else 120_000
+    return 150_000 if dependent else 120_000
 
 
 def _fits(schedule: Schedule, shared_bytes: int) -> bool:

@@ -37,7 +37,7 @@ class _Params(ctypes.Structure):
         ("cluster", ctypes.c_int32),
         ("k_start", ctypes.c_int32 * (MAX_CLUSTER + 1)),
         *((name, ctypes.c_int32) for name in ("row_warps", "split", "chunk", "grouped", "stages")),
-        *((name, ctypes.c_int32) for name in ("ahead", "room", "base", "out_f32", "dependent")),
+        *((name, ctypes.c_int32) for name in ("room", "base", "out_f32", "dependent")),
         ("zero", ctypes.c_uint32),
     )
 
@@ -203,7 +203,6 @@ def linear(
         chunk=plan.chunk,
         grouped=int(how.grouped),
         stages=how.stages,
-        ahead=how.ahead,
         room=staged.room,
         out_f32=int(out.dtype == torch.float32),
         dependent=int(dependent),

@@ -28,7 +28,6 @@ struct SkinnyParams {
   int32_t chunk;      // k blocks in a row a warp takes from a stage
   int32_t grouped;    // consumer warps in fours that multiply together
   int32_t stages;
-  int32_t ahead;      // bytes of weights behind the first stages that are called into L2
   int32_t room;       // escape entries a stage has room for
   int32_t base;       // first exponent of the window
   int32_t out_f32;
