@@ -8,6 +8,7 @@ from typing import Any
 
 from engines.certificate import is_sealed, load_certificate
 from farm.promotion.checks import recorded_prompts
+from farm.search.certify_prompts import LAUNCHES
 from farm.search.certify_target import CertifyOrder
 
 # Launching, warming and stopping the engines of one launch, and forcing, in seconds (measured on
@@ -53,7 +54,7 @@ def describe(order: CertifyOrder) -> Plan:
     """
     data, _ = load_certificate(order.target.folder)
     measurement = order.target.setting.measurement
-    placebo, timed = measurement.launches_aa, measurement.launches_confirm
+    placebo, timed = measurement.launches_aa, LAUNCHES
     heldout = data.get("heldout")
     lacks = {
         "certificate_sha256": is_sealed(data),

@@ -16,12 +16,16 @@ from settings.prompts import Prompt
 from settings.schema import Setting
 from settings.verifier_prompts import VerifierPrompt
 
+# Fewer than a confirmation: the spread between launches is known from the placebo's, too, and the
+# own prompts bring the tokens that a third launch would.
+LAUNCHES = 2
+
 
 @dataclass(frozen=True)
 class CertifyPrompts:
     """By launch: `placebo` for stock against itself, `timed` for final against stock. `exact` goes
-    to the FP32 twin. `own` are the certificate's prompts that are not timed: final answers them
-    untimed, every token is forced."""
+    to the FP32 twin. `own` are the certificate's prompts, each once: final answers them untimed,
+    every token is forced."""
 
     placebo: tuple[tuple[GenerationRequest, ...], ...]
     timed: tuple[tuple[GenerationRequest, ...], ...]
@@ -40,7 +44,7 @@ def certify_prompts(
         SpecfarmError: a launch would have none.
     """
     measurement, heldout = ctx.setting.measurement, ctx.prompts.heldout
-    launches = measurement.launches_confirm
+    launches = LAUNCHES
     own = own_requests(ctx.setting, certificate)
     timed = tuple(own[n::launches] for n in range(launches))
     if fresh:
@@ -56,7 +60,7 @@ def certify_prompts(
         placebo=tuple(heldout(f"certify-aa:{n}") for n in range(measurement.launches_aa)),
         timed=timed,
         exact=spread(heldout("certify-exact")) if ctx.exact_setting is not None else (),
-        own=tuple(_untimed(request) for request in own) if fresh else (),
+        own=tuple(_untimed(request) for request in own),
     )
 
 

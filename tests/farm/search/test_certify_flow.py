@@ -131,19 +131,16 @@ def jobs(again: Again) -> dict[str, MeasureJob]:
 
 def test_final_is_timed_against_stock_and_first_against_ar_too(tmp_path: Path) -> None:
     found = jobs(farm(tmp_path, {"final": Effect(1.3)}))
-    assert list(found) == ["aa:0", "aa:1", "aa:2", "certify:0", "certify:1", "certify:2"]
+    assert list(found) == ["aa:0", "aa:1", "aa:2", "certify:0", "certify:1"]
     arms = {unit: sorted(spec.label for spec in job.arms) for unit, job in found.items()}
     assert arms["aa:0"] == ["stock", "stock_b"]
     assert arms["certify:0"] == ["ar", "candidate", "stock"]
-    assert arms["certify:1"] == arms["certify:2"] == ["candidate", "stock"]
+    assert arms["certify:1"] == ["candidate", "stock"]
     first = [job.arms[0].label for unit, job in found.items() if unit.startswith("aa")]
     assert first == ["stock", "stock_b", "stock"], "each is launched second in turn"
-    assert [bool(job.exact_requests) for job in found.values()] == [False] * 3 + [
-        True,
-        False,
-        False,
-    ]
-    assert {p.prompt_ids for p in found["certify:2"].verifier_prompts} == {(1, 2), (3,), (4, 4)}
+    twin = [bool(job.exact_requests) for job in found.values()]
+    assert twin == [False, False, False, True, False]
+    assert {p.prompt_ids for p in found["certify:1"].verifier_prompts} == {(1, 2), (3,), (4, 4)}
 
 
 def prompts(folder: Path, fresh: bool) -> CertifyPrompts:
@@ -157,7 +154,7 @@ def ids(requests: tuple[GenerationRequest, ...]) -> list[str]:
 
 def test_fresh_prompts_are_of_this_certification_alone(tmp_path: Path) -> None:
     found = prompts(tmp_path, True)
-    assert [ids(r) for r in found.timed] == [[f"heldout-certify:{n}"] for n in range(3)]
+    assert [ids(r) for r in found.timed] == [[f"heldout-certify:{n}"] for n in range(2)]
     assert [ids(r) for r in found.placebo] == [[f"heldout-certify-aa:{n}"] for n in range(3)]
     assert ids(found.exact) == ["heldout-certify-exact"]
     assert [prompt.prompt_ids for prompt in found.own] == [(1, 2), (3,), (4, 4)]
@@ -165,8 +162,8 @@ def test_fresh_prompts_are_of_this_certification_alone(tmp_path: Path) -> None:
 
 def test_the_same_prompts_are_each_timed_once(tmp_path: Path) -> None:
     found = prompts(tmp_path, False)
-    assert [ids(r) for r in found.timed] == [["a/1"], ["a/2"], ["b/1"]]
-    assert found.own == ()
+    assert [ids(r) for r in found.timed] == [["a/1", "b/1"], ["a/2"]]
+    assert [prompt.prompt_ids for prompt in found.own] == [(1, 2), (3,), (4, 4)]
 
 
 def test_a_fresh_prompt_that_the_certificate_holds_is_not_timed(tmp_path: Path) -> None:
@@ -174,5 +171,5 @@ def test_a_fresh_prompt_that_the_certificate_holds_is_not_timed(tmp_path: Path) 
     known = again.context.prompts.heldout("certify:1")[0].prompt_ids
     draw = {"purpose": "confirm:x:0", "take": None, "prompts": [["a/1", list(known)]]}
     # The simulated setting has one prompt a draw: without it there is nothing to time.
-    with pytest.raises(SpecfarmError, match=r"one of 3 launches gets none.*--same-prompts"):
+    with pytest.raises(SpecfarmError, match=r"one of 2 launches gets none.*--same-prompts"):
         certify_prompts(again.context, {"heldout": {"draws": [draw]}}, True)
