@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from engines.answers import GenerationRequest
 from engines.json_fields import MAX_TOKEN_ID
 from farm.bench.cache_probe import cache_effect, probes_from_json
+from farm.bench.kept_state import KeptState, added, asked_again_from_json, kept_state
 from farm.bench.memoisation import memoisation
 from farm.bench.moved_work import moved_work
-from farm.bench.recording import Recording
+from farm.bench.recording import Recording, recording_from_json
 from farm.campaign.guard_case import CONTROL, SUBJECT, Case, Finding
-from farm.campaign.jobs import VerifyOutcome
+from farm.campaign.jobs import MeasureOutcome, VerifyOutcome
 from farm.verdicts import Decision, Verdict
 from settings.hardware import ceiling
 from verifier.determinism import determinism
@@ -56,20 +57,37 @@ def physics(case: Case) -> Finding:
 
 
 def cache_probe(case: Case) -> Finding:
-    """Right after a flush a known prompt takes as long as an unknown one."""
+    """Right after a flush a known prompt takes as long as an unknown one, and as many steps as when
+    it was first asked."""
     probed = [probes_from_json(o.probes) for o in case.outcomes if o.probes]
     effects = [cache_effect(probes, SUBJECT, CONTROL) for probes in probed]
-    if not effects:
+    state = added([s for o in case.outcomes if (s := _asked_again(o)) is not None])
+    if not effects and state is None:
         return Finding()
-    evidence = [effect.to_json() for effect in effects]
+    evidence = {
+        "times": [effect.to_json() for effect in effects],
+        "steps": None if state is None else state.to_json(),
+    }
     kept = [effect.kept for effect in effects if effect.kept]
-    if not kept:
+    reason = ""
+    if kept:
+        reason = f"{kept[0]} gained on every known prompt, stock's did not"
+    elif state is not None and state.kept:
+        reason = (
+            f"{state.prompts} prompts asked again took {state.again} steps for {state.first} at "
+            f"first (stock {state.stock_again} for {state.stock_first})"
+        )
+    if not reason:
         return Finding(evidence)
-    reason = (
-        f"caches are not empty after /flush_cache: {kept[0]} gained on every known prompt, "
-        "stock's did not"
-    )
+    reason = f"caches are not empty after /flush_cache: {reason}"
     return Finding(evidence, Decision(Verdict.CHEATING, reason))
+
+
+def _asked_again(outcome: MeasureOutcome) -> KeptState | None:
+    if outcome.recording is None:
+        return None
+    again = asked_again_from_json(outcome.asked_again)
+    return kept_state(recording_from_json(outcome.recording), again, SUBJECT, CONTROL)
 
 
 def remembered_prompts(case: Case) -> Finding:

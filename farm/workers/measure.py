@@ -24,6 +24,7 @@ from engines.launcher import launch
 from engines.tree_store import TreeStore
 from farm.bench.blame import blaming
 from farm.bench.cache_probe import ProbedPrompt
+from farm.bench.kept_state import AskedAgain
 from farm.bench.modes import measure
 from farm.bench.plan import plan_measurement
 from farm.bench.recording import Recording
@@ -115,8 +116,9 @@ def _measure(
         )
         dropped = clear_loser or out_of_reach
         probes: tuple[ProbedPrompt, ...] = ()
+        again: tuple[AskedAgain, ...] = ()
         if not dropped and _under_test(job):
-            probes = cache_probes(job, engines, recording, pause_idle)
+            probes, again = cache_probes(job, engines, recording, pause_idle)
         asked = AskedSet((), ())
         if job.verifier_prompts and not dropped:
             asked = _verifier_set(job, setting, engines)
@@ -134,6 +136,7 @@ def _measure(
         verifier_answers=[_without_times(answer) for answer in asked.answers],
         served=served,
         probes=[asdict(probe) for probe in probes],
+        asked_again=[asdict(answer) for answer in again],
         cpu_s={label: spent[label] - before[label] for label in engines},
     )
 

@@ -15,6 +15,7 @@ from engines.answers import GenerationRequest
 from engines.engine_process import EngineProcess
 from farm.bench.blame import blaming
 from farm.bench.cache_probe import ProbedPrompt, probe_caches
+from farm.bench.kept_state import AskedAgain, ask_again
 from farm.bench.plan import MeasurementPlan
 from farm.bench.recording import Recording
 from farm.bench.variants import variant
@@ -45,8 +46,9 @@ def _warm_request(job: MeasureJob) -> GenerationRequest:
 
 def cache_probes(
     job: MeasureJob, engines: Mapping[str, EngineProcess], recording: Recording, pause_idle: bool
-) -> tuple[ProbedPrompt, ...]:
-    """Pairs of prompts the recording has asked and prompts nobody has, of subject and denominator.
+) -> tuple[tuple[ProbedPrompt, ...], tuple[AskedAgain, ...]]:
+    """Of subject and denominator: pairs of prompts the recording has asked and prompts nobody has,
+    and some of its prompts once more.
 
     Raises:
         EngineError: with its arm.
@@ -59,7 +61,8 @@ def cache_probes(
     )
     both = {label: engines[label] for label in (job.subject, job.denominator)}
     asked = sorted({run.request for run in recording.runs})
-    return probe_caches(both, job.requests, asked, plan)
+    again = ask_again(both, job.requests, asked, plan)
+    return probe_caches(both, job.requests, asked, plan, job.subject, job.denominator), again
 
 
 def served_facts(engines: Mapping[str, EngineProcess]) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ import pytest
 
 from engines.server_driver import SETTING_OWNED_KEYS
 from farm.bench.cache_probe import PAIRS, ProbedPrompt
+from farm.bench.kept_state import AskedAgain
 from farm.bench.recording import Recording, Run
 from farm.campaign.decide import decide
 from farm.campaign.guard_case import Case, Finding, Guarded
@@ -165,7 +166,25 @@ def probed(gain: float) -> list[dict[str, Any]]:
 def test_caches_that_a_flush_leaves_full() -> None:
     found = check(case(outcome(probes=probed(5.0))))
     assert caught(found) == ("cheating", "cache_probe")
-    assert found.evidence["cache_probe"][0]["kept"] == "time to first token"
+    assert "time to first token" in found.evidence["cache_probe"]["times"][0]["kept"]
+
+
+def test_a_draft_made_from_what_a_flush_should_have_emptied() -> None:
+    whole = recorded(repeats=1)
+
+    def again(steps_at_a_time: int) -> list[dict[str, Any]]:
+        found = []
+        for run in whole.runs:
+            if run.request < 3:
+                each = steps_at_a_time if run.arm == "candidate" else 1
+                kept = (*run.tokens[1::each], run.tokens[-1])
+                found.append(asdict(AskedAgain(run.arm, run.request, (run.tokens[0], *kept))))
+        return found
+
+    assert check(case(outcome(whole, asked_again=again(1)))).decision is None
+    cheat = check(case(outcome(whole, asked_again=again(2))))
+    assert caught(cheat) == ("cheating", "cache_probe")
+    assert cheat.decision is not None and "3 prompts asked again took" in cheat.decision.reason
 
 
 def sped_repeats(run: Run) -> Run:

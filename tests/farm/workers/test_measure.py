@@ -89,6 +89,7 @@ def test_an_honest_job_brings_everything_home(run: Measure) -> None:
         assert found.served[label]["arm"] == arm
         assert found.cpu_s[label] >= 0.0
     assert {p["arm"] for p in found.probes} == {"candidate", "stock"}
+    assert len(found.asked_again) == 6
     assert found.escaped == {}
     json.dumps(found.served)
 
