@@ -117,7 +117,9 @@ def resident_stock(store: TreeStore) -> Iterator[ResidentStockWorkers]:
     """Workers of this process; nothing of them is left after the block."""
     pool, service = EnginePool(store), VerifyService(store)
     try:
-        with patch.object(measure, "_launched", pool.launched):
+        # An engine that starts must not share the core of one that is timed.
+        unpinned = patch.object(measure, "engine_cpus", lambda threads: None)
+        with unpinned, patch.object(measure, "_launched", pool.launched):
             yield ResidentStockWorkers(store, pool, service)
     finally:
         pool.close()

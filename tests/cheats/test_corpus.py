@@ -28,7 +28,8 @@ from tests.cheats.known_answers import key, stored
 from tests.cheats.resident_stock import resident_stock
 from tests.farm.gate.planted_farm import SETTING
 
-pytestmark = pytest.mark.timeout(900)
+# Ten minutes where the cores are shared: too long for the everyday suite.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 Results = dict[str, CandidateResult]
 
 

@@ -1,6 +1,8 @@
 """The whole corpus through the gate on the embedded default: a real model in BF16, its FP32 twin.
 
-With `CHEATS_TABLE=file` the table is written there: docs/benchmarks/cheat-corpus.md holds one.
+Answers are short there, so that sixty candidates take half an hour. An honest speed-up then goes
+through the setting as it is, for too few tokens are never accepted. With `CHEATS_TABLE=file` the
+table is written there: docs/benchmarks/cheat-corpus.md holds one.
 """
 
 from __future__ import annotations
@@ -16,16 +18,18 @@ from farm.report.words import CALLED_DISHONEST
 from farm.results import CandidateResult
 from farm.workers.here import workers_here
 from tests.cheats.cheat_farm import (
+    REAL_SETTING,
     lost_to_noise,
     real_candidates,
     real_setting,
     through_the_gate,
     unexpected,
 )
-from tests.cheats.corpus import REAL, corpus
+from tests.cheats.corpus import REAL, corpus, entry
+from tests.cheats.resident_stock import resident_stock
 from tests.cheats.table import markdown
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 Results = dict[str, CandidateResult]
 SANDBOXED = active_level().name != "rlimits"
 ENTRIES = [entry for entry in corpus(REAL) if SANDBOXED or not entry.sandboxed]
@@ -34,7 +38,7 @@ ENTRIES = [entry for entry in corpus(REAL) if SANDBOXED or not entry.sandboxed]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     setting = real_setting(tmp_path_factory.mktemp("real"))
-    found = through_the_gate(str(setting), real_candidates(ENTRIES), workers_here)
+    found = through_the_gate(str(setting), real_candidates(ENTRIES), resident_stock)
     if (target := os.environ.get("CHEATS_TABLE")) is not None:
         Path(target).write_text(markdown(ENTRIES, found))
     yield found
@@ -55,5 +59,8 @@ def test_each_ends_with_its_verdict_by_its_check(results: Results) -> None:
     assert len(lost_to_noise(ENTRIES, results)) <= len(ENTRIES) // 6
 
 
-def test_the_honest_speed_up_is_accepted(results: Results) -> None:
-    assert results["92-speed_up"].decision.verdict.value == "accepted"
+def test_the_honest_speed_up_is_accepted() -> None:
+    honest = entry(REAL, "92-speed_up")
+    found = through_the_gate(REAL_SETTING, real_candidates([honest]), workers_here)
+    decision = found[honest.name].decision
+    assert decision.verdict.value == "accepted", decision.reason

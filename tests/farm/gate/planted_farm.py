@@ -6,6 +6,7 @@ of its own, which a test may kill.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -62,8 +63,8 @@ MODES = {
     "slices": {"seconds_per_candidate": f"22.0\nrepeats = 3\n{LAUNCHES}"},
 }
 # Smaller random weights repeat themselves: some three tokens are committed a step, not one.
-REPETITIVE = ('"initializer_range": 0.15', '"initializer_range": 0.1')
-LONGER_CONTEXT = ('"max_position_embeddings": 512', '"max_position_embeddings": 2048')
+REPETITIVE = 0.1
+MOST_POSITIONS = 2048
 
 
 class PlantedDriver(NativeDriver):
@@ -150,13 +151,19 @@ def prepare(folder: Path, setting: str, mode: str, plants: Iterable[Plant]) -> d
 
 
 def make_farm(
-    folder: Path, setting: str, changes: dict[str, str], step_s: float = STOCK_STEP_S
+    folder: Path,
+    setting: str,
+    changes: dict[str, str],
+    step_s: float = STOCK_STEP_S,
+    weights: float = REPETITIVE,
 ) -> dict[str, str]:
-    """Settings (the keys of `changes` set anew), a model and a paced stock below `folder`; the
-    variables that make them a farm's."""
+    """Settings (the keys of `changes` set anew), a model (`weights`: their standard deviation) and
+    a paced stock below `folder`; the variables that make them a farm's."""
     shutil.copytree(SETTINGS, folder / "settings")
-    _edit(folder / "settings" / "tiny" / "model" / "config.json", *REPETITIVE)
-    _edit(folder / "settings" / "tiny" / "model" / "config.json", *LONGER_CONTEXT)
+    config = folder / "settings" / "tiny" / "model" / "config.json"
+    model = json.loads(config.read_text())
+    model |= {"initializer_range": weights, "max_position_embeddings": MOST_POSITIONS}
+    config.write_text(json.dumps(model))
     for file in folder.glob("settings/*/setting.toml"):
         file.write_text(_adapted(file.read_text(), changes))
     write_stock(checkout_root() / "engines" / "native", folder / "stock", step_s)
@@ -166,12 +173,6 @@ def make_farm(
         "SPECFARM_DATA": str(folder / "data"),
         "SPECFARM_TIMING_LOCK": str(folder / "timing.lock"),
     }
-
-
-def _edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert text.count(old) == 1, (file.name, old)
-    file.write_text(text.replace(old, new))
 
 
 def _adapted(text: str, changes: dict[str, str]) -> str:
