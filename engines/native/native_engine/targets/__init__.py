@@ -1,0 +1,1 @@
+"""The target models: one forward pass for rows of many sequences, exact against transformers."""

@@ -1,0 +1,88 @@
+"""Where a model's tensors come from: safetensors, random numbers of the right shape, or a list.
+
+A loader asks `take(name, *shape)` for each tensor, so that one loader reads checkpoints, fills
+exact shapes with dummy weights, and describes itself (`specfarm inspect-drafter`)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from native_engine.errors import WeightsError
+
+
+class TensorSource(Protocol):
+    """`take` hands out each tensor once, in the dtype and on the device asked for at creation."""
+
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Tensor `name`; WeightsError when it is missing or misshapen. `dtype`: another than the
+        model's (FP8 weights, FP32 gates)."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds `name` (optional tensors)."""
+        ...
+
+
+class SafetensorsSource:
+    """Every `*.safetensors` of a folder; a tensor is read when it is taken."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype, self._device = dtype, device
+        files = sorted(folder.glob("*.safetensors"))
+        if not files:
+            raise WeightsError(f"{folder}: no *.safetensors file")
+        self._folder = folder
+        self._handles = [safe_open(file, framework="pt") for file in files]
+        self._where = {name: handle for handle in self._handles for name in handle.keys()}  # noqa: SIM118
+
+    def has(self, name: str) -> bool:
+        return name in self._where
+
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        if name not in self._where:
+            raise WeightsError(f"{self._folder}: the checkpoint has no tensor {name!r}")
+        tensor = self._where[name].get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise WeightsError(f"{name}: shape {tuple(tensor.shape)}, config.json says {shape}")
+        return tensor.to(device=self._device, dtype=dtype or self._dtype)
+
+
+class DummySource:
+    """Random weights N(0, 0.02), gains near what a trained norm has; seeded, made on the device."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, seed: int = 0) -> None:
+        self._dtype, self._device = dtype, device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def has(self, name: str) -> bool:
+        return True
+
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        tensor = torch.empty(shape, dtype=torch.bfloat16, device=self._device)
+        tensor.normal_(0.0, 0.02, generator=self._generator)
+        return tensor.to(dtype or self._dtype)
+
+
+class RecordingSource:
+    """Keeps names and shapes and hands out tensors without storage: a model described, not read."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def has(self, name: str) -> bool:
+        return True
+
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        self.shapes[name] = shape
+        return torch.empty(shape, dtype=dtype or self._dtype, device="meta")
