@@ -30,13 +30,17 @@ class Baselines:
     @property
     def untrusted(self) -> str | None:
         """Why nothing may be accepted; None where stock is as fast as itself."""
-        if self.aa.low <= 1.0 <= self.aa.high:
-            return None
-        return (
-            f"stock against itself is x{self.aa.ratio:.3f} "
-            f"[{self.aa.low:.3f}, {self.aa.high:.3f}], which excludes 1: "
-            "this machine cannot be trusted to compare engines"
-        )
+        return distrust(self.aa)
+
+
+def distrust(aa: RatioInterval) -> str | None:
+    """Why a machine whose stock/stock is `aa` cannot compare engines; None where it can."""
+    if aa.low <= 1.0 <= aa.high:
+        return None
+    return (
+        f"stock against itself is x{aa.ratio:.3f} [{aa.low:.3f}, {aa.high:.3f}], which excludes 1: "
+        "this machine cannot be trusted to compare engines"
+    )
 
 
 def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Baselines]:
@@ -53,7 +57,7 @@ def measure_baselines(ctx: CampaignContext) -> Generator[Phase, list[Any], Basel
     recordings = _recordings((yield Phase("baselines", tasks)))
     placebo, beside = recordings[:launches], recordings[launches:]
     aa, floor = ctx.statistics.aa_floor(placebo, ctx.stock_name)
-    if not aa.low <= 1.0 <= aa.high:
+    if distrust(aa) is not None:
         # A few placebos in a hundred exclude 1 by chance; that must not cost a campaign.
         ctx.observer.phase("A/A placebo again, for it excludes 1", launches)
         more = [measure(_aa_job(ctx, n)) for n in range(launches, 2 * launches)]

@@ -99,6 +99,24 @@ def test_a_failure_of_stock_or_the_machine_says_nothing(tmp_path: Path, unit: st
     assert again.world.executed[unit] == 2
 
 
+@pytest.mark.parametrize(
+    ("placebo", "passes"),
+    [([1.1] * 3 + [0.9] * 3, True), ([1.1] * 6, False)],
+    ids=["only at first", "again"],
+)
+def test_a_machine_that_finds_stock_unlike_itself_says_nothing(
+    tmp_path: Path, placebo: list[float], passes: bool
+) -> None:
+    again = farm(tmp_path, {"final": Effect(1.3)})
+    again.world.placebo = placebo
+    if passes:
+        assert outcome_of(again.measured())[0] is Outcome.PASS
+    else:
+        with pytest.raises(SpecfarmError, match="excludes 1"):
+            again.measured()
+    assert [f"aa:{n}" in again.world.executed for n in range(7)] == [True] * 6 + [False]
+
+
 def test_a_kill_after_any_step_repeats_nothing_finished(tmp_path: Path) -> None:
     whole = farm(tmp_path / "whole", {"final": Effect(1.3)})
     steps = 0
