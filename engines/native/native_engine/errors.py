@@ -29,3 +29,7 @@ class QueueFull(NativeEngineError):
 
 class NotFinite(NativeEngineError):
     """A row of logits has no finite maximum: no token may be chosen from it."""
+
+
+class StateError(NativeEngineError):
+    """A cache slot was asked for tokens it does not hold, or for more than fit."""

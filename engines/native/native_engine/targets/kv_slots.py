@@ -1,0 +1,92 @@
+"""A slotted key/value cache: one contiguous run of tokens for each of many sequences."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from native_engine.errors import StateError
+from native_engine.targets.protocol import Rows
+
+
+class KvSlots:
+    """`data` `[layers, slots, capacity, 2 * kv_heads, head_dim]`, keys before values.
+
+    A forward pass asks `begin` for room, `write`s each layer, and `commit` decides what stays.
+    Rewinding costs nothing: rows after the committed length are overwritten by the next."""
+
+    rewinds = True
+
+    def __init__(
+        self,
+        layers: int,
+        slots: int,
+        capacity: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.kv_heads, self.head_dim, self.capacity = kv_heads, head_dim, capacity
+        shape = (layers, slots, capacity, 2 * kv_heads, head_dim)
+        self.data = torch.zeros(shape, dtype=dtype, device=device)
+        self._committed = [0] * slots
+        self._written = [0] * slots
+
+    def length(self, slot: int) -> int:
+        """Committed tokens of `slot`."""
+        self._check_slot(slot)
+        return self._committed[slot]
+
+    def commit(self, slot: int, length: int) -> None:
+        """The sequence in `slot` is its first `length` tokens. StateError if it has fewer."""
+        self._check_slot(slot)
+        if not 0 <= length <= self._written[slot]:
+            raise StateError(
+                f"slot {slot}: cannot commit {length} tokens, {self._written[slot]} are written"
+            )
+        self._committed[slot] = self._written[slot] = length
+
+    def reset(self, slot: int) -> None:
+        self.commit(slot, 0)
+
+    def begin(self, rows: Rows) -> Tensor:
+        """Make room for `rows`: where each goes, `[total]`, for `write`.
+
+        StateError when a row does not continue its slot's committed tokens or does not fit; then
+        nothing is changed."""
+        if len(set(rows.slots)) != len(rows.slots):
+            raise StateError(f"slots {rows.slots}: one sequence a slot")
+        for slot, start, begin, end in rows.spans:
+            self._check_slot(slot)
+            if start != self._committed[slot]:
+                raise StateError(
+                    f"slot {slot} holds {self._committed[slot]} committed tokens, rows start at "
+                    f"{start}: commit or reset it first"
+                )
+            if end <= begin or start + end - begin > self.capacity:
+                raise StateError(
+                    f"slot {slot} holds {self.capacity} tokens, {start + end - begin} asked for"
+                )
+        for slot, start, begin, end in rows.spans:
+            self._written[slot] = start + end - begin
+        runs = [
+            torch.arange(slot * self.capacity + start, slot * self.capacity + start + end - begin)
+            for slot, start, begin, end in rows.spans
+        ]
+        return torch.cat(runs).to(self.data.device)
+
+    def write(self, layer: int, where: Tensor, heads: Tensor) -> None:
+        """Keys and values of the rows, `[total, 2 * kv_heads, head_dim]`, to their places."""
+        self.data[layer].flatten(0, 1).index_copy_(0, where, heads)
+
+    def views(self, slot: int, low: int, high: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of tokens `low:high` of `slot`, for each layer, each
+        `[1, kv_heads, high - low, head_dim]`."""
+        run = self.data[:, slot : slot + 1, low:high].transpose(2, 3)
+        keys, values = run[:, :, : self.kv_heads], run[:, :, self.kv_heads :]
+        return list(zip(keys.unbind(0), values.unbind(0), strict=True))
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < len(self._committed):
+            raise StateError(f"slot {slot}: there are slots 0 to {len(self._committed) - 1}")

@@ -1,0 +1,64 @@
+"""Targets by the `model_type` of config.json. Add one: a module with `load`, and a line here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from native_engine.errors import ConfigError
+from native_engine.linear import Linear, linear_backend
+from native_engine.tables import unknown_name
+from native_engine.targets.hf_config import HfConfig
+from native_engine.targets.protocol import Target
+from native_engine.targets.source import DummySource, SafetensorsSource, TensorSource
+
+TARGETS = {
+    "llama": "native_engine.targets.dense:load",
+    "qwen3": "native_engine.targets.dense:load",
+    "muse_glimmer": "native_engine.targets.muse:load",
+    "qwen3_5": "native_engine.targets.qwen35:load",
+    "qwen3_5_text": "native_engine.targets.qwen35:load",
+}
+
+
+class Loader(Protocol):
+    """`load` of a target's module. `pack` keeps a `[out, in]` matrix ready to multiply; dtype and
+    device are the source's."""
+
+    def __call__(
+        self, config: HfConfig, source: TensorSource, pack: Callable[[Tensor], Linear]
+    ) -> Target: ...
+
+
+def build_target(config: HfConfig, source: TensorSource, linear: str = "plain") -> Target:
+    """The target `config` describes, of tensors from `source` (a RecordingSource lists them).
+
+    Raises ConfigError naming a key whose value is not computed, WeightsError naming a tensor."""
+    model_type = config.raw.get("model_type")
+    if model_type not in TARGETS:
+        raise unknown_name(f"{config.where} model_type", str(model_type), TARGETS)
+    module, name = TARGETS[model_type].split(":")
+    load: Loader = getattr(importlib.import_module(module), name)
+    return load(config, source, linear_backend(linear))
+
+
+def load_target(
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    load_format: str = "safetensors",
+    linear: str = "plain",
+    dummy_seed: int = 0,
+) -> Target:
+    """Target of a Hugging Face folder; `load_format` "dummy" needs its config.json alone."""
+    config = HfConfig.from_folder(folder)
+    if load_format == "dummy":
+        return build_target(config, DummySource(dtype, device, dummy_seed), linear)
+    if load_format == "safetensors":
+        return build_target(config, SafetensorsSource(folder, dtype, device), linear)
+    raise ConfigError(f"load format {load_format!r}: known: 'dummy', 'safetensors'")
