@@ -1,4 +1,4 @@
-"""config.json of a checkpoint, read key by key: what the code does not compute is refused by name."""
+"""config.json of a checkpoint, key by key: what the code does not compute is refused by name."""
 
 from __future__ import annotations
 

@@ -1,0 +1,130 @@
+"""A target whose layers all attend: everything but the layers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from native_engine.errors import ConfigError
+from native_engine.linear import Linear
+from native_engine.targets.attention import CausalMasks, RaggedAttention
+from native_engine.targets.hf_config import HfConfig
+from native_engine.targets.kv_slots import KvSlots
+from native_engine.targets.norms import RmsNorm
+from native_engine.targets.protocol import Forward, Rows, TargetState
+from native_engine.targets.rotary import Rotary
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """windows: tokens each layer's attention sees, None all; one for each layer."""
+
+    vocab: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    windows: tuple[int | None, ...]
+
+    @classmethod
+    def read(cls, config: HfConfig, layer_types: list[str]) -> DecoderShape:
+        """From config.json; `layer_types` where it does not say."""
+        heads, kv_heads, head_dim = config.heads()
+        return cls(
+            vocab=config.integer("vocab_size"),
+            hidden=config.integer("hidden_size"),
+            inner=config.integer("intermediate_size"),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            eps=config.number("rms_norm_eps"),
+            windows=config.windows(layer_types),
+        )
+
+    @property
+    def q_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.head_dim
+
+
+class Step(NamedTuple):
+    """One forward pass, as its layers need it; cos and sin as `Rotary.at` gives them."""
+
+    attend: RaggedAttention
+    cos: Tensor
+    sin: Tensor
+
+
+class DecoderLayer(Protocol):
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        """`[total, hidden]` to `[total, hidden]`, residual included; x is not changed."""
+        ...
+
+
+def _unscaled(logits: Tensor) -> Tensor:
+    return logits
+
+
+class AttentionTarget:
+    """A `Target` of attention layers alone, so its state is `KvSlots` and rewinds.
+
+    embed_norm: of the embedding's output, before the first layer (tap -1 comes after it).
+    scale_logits: the target's own last step on the head's output."""
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        embedding: Tensor,
+        decoder: Sequence[DecoderLayer],
+        last_norm: RmsNorm,
+        head: Linear,
+        rope_theta: float,
+        embed_norm: RmsNorm | None = None,
+        scale_logits: Callable[[Tensor], Tensor] = _unscaled,
+    ) -> None:
+        self.vocab_size, self.hidden_size, self.layers = shape.vocab, shape.hidden, len(decoder)
+        self.dtype, self.device = embedding.dtype, embedding.device
+        self._shape, self._embedding, self._decoder = shape, embedding, tuple(decoder)
+        self._last_norm, self._head = last_norm, head
+        self._embed_norm, self._scale_logits = embed_norm, scale_logits
+        self._rotary = Rotary(shape.head_dim, rope_theta, self.device, self.dtype)
+        self._masks = CausalMasks(shape.heads // shape.kv_heads, self.dtype, self.device)
+
+    def new_state(self, slots: int, capacity: int) -> KvSlots:
+        shape = self._shape
+        return KvSlots(
+            self.layers, slots, capacity, shape.kv_heads, shape.head_dim, self.dtype, self.device
+        )
+
+    def forward(self, rows: Rows, state: TargetState, taps: Sequence[int] = ()) -> Forward:
+        assert isinstance(state, KvSlots)
+        if not all(-1 <= tap < self.layers for tap in taps):
+            raise ConfigError(f"taps {list(taps)}: layers are 0 to {self.layers - 1}, -1 embedding")
+        step = Step(RaggedAttention(rows, state, self._masks), *self._rotary.at(rows.positions))
+        x = self.embed(rows.ids)
+        if self._embed_norm is not None:
+            x = self._embed_norm(x)
+        tapped = {-1: x}
+        for i, layer in enumerate(self._decoder):
+            x = layer(x, step)
+            if i in taps:
+                tapped[i] = x
+        return Forward(x, tuple(tapped[tap] for tap in taps))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self._embedding)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self._scale_logits(self.head(self._last_norm(hidden)))
+
+    def head(self, normed: Tensor) -> Tensor:
+        return self._head(normed)

@@ -1,0 +1,122 @@
+"""The text part of Muse-Glimmer-30B.
+
+Three sliding layers to one full one, and the full ones have no RoPE. Embeddings, queries and keys
+pass RMSNorms without gains, queries are scaled, attention is gated by a sigmoid, and each sublayer
+has a norm with a centred gain before and after. Logits are multiplied, then capped by tanh."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from native_engine.errors import ConfigError
+from native_engine.rope import rotate_
+from native_engine.targets.decoder import AttentionTarget, DecoderShape, Step
+from native_engine.targets.hf_config import HfConfig
+from native_engine.targets.mlp import GatedMlp, Pack, stacked
+from native_engine.targets.norms import RmsNorm
+from native_engine.targets.source import TensorSource
+
+PREFIX = "model.language_model"
+
+
+def load(config: HfConfig, source: TensorSource, pack: Pack) -> AttentionTarget:
+    """Of the whole checkpoint's config.json. Raises ConfigError naming a key not computed."""
+    text = config.section("text_config")
+    for part in (config, text):
+        part.require(tie_word_embeddings=False, quantization_config=None)
+    text.require(hidden_activation="silu", attention_bias=False)
+    layers = text.integer("num_hidden_layers")
+    kinds = ["sliding_attention"] * layers
+    kinds[(layers - 1) % 4 :: 4] = ["full_attention"] * len(kinds[(layers - 1) % 4 :: 4])
+    shape = DecoderShape.read(text, kinds)
+    rotated = _rotated(text, shape)
+    table = source.take(f"{PREFIX}.embed_tokens.weight", shape.vocab, shape.hidden)
+    decoder = [
+        MuseLayer(index, shape, rotated[index], text, source, pack) for index in range(layers)
+    ]
+    return AttentionTarget(
+        shape,
+        table,
+        decoder,
+        RmsNorm(source.take(f"{PREFIX}.norm.weight", shape.hidden), shape.eps),
+        pack(source.take("lm_head.weight", shape.vocab, shape.hidden)),
+        text.rope_theta(),
+        embed_norm=RmsNorm(None, shape.eps),
+        scale_logits=SoftCap(
+            text.number("output_multiplier"), text.number("final_logit_softcapping")
+        ),
+    )
+
+
+def _rotated(text: HfConfig, shape: DecoderShape) -> list[bool]:
+    """Whether each layer has RoPE: `layer_rope_theta` is its theta or 0."""
+    theta, layers = text.rope_theta(), len(shape.windows)
+    default = [0.0 if (layers - 1 - i) % 4 == 0 else theta for i in range(layers)]
+    thetas = text.raw.get("layer_rope_theta") or default
+    if len(thetas) != layers or not set(thetas) <= {0, theta}:
+        raise ConfigError(f"{text.where} layer_rope_theta: 0 or {theta} for each layer")
+    return [value != 0 for value in thetas]
+
+
+class SoftCap:
+    """`cap * tanh(logits * multiplier / cap)`, in FP32: in BF16 the cap would make ties."""
+
+    def __init__(self, multiplier: float, cap: float) -> None:
+        self._inner, self._cap = multiplier / cap, cap
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return torch.tanh(logits.float() * self._inner) * self._cap
+
+
+class MuseLayer:
+    """Layer `index`; q, k, v and the gate are one product of the same normed input."""
+
+    def __init__(
+        self,
+        index: int,
+        shape: DecoderShape,
+        rotated: bool,
+        text: HfConfig,
+        source: TensorSource,
+        pack: Pack,
+    ) -> None:
+        at = f"{PREFIX}.layers.{index}"
+        hidden, q, kv = shape.hidden, shape.q_width, shape.kv_width
+        outs = {"q_proj": q, "k_proj": kv, "v_proj": kv, "gate_proj": q}
+        post_eps = text.number("post_norm_eps")
+
+        def norm(name: str, eps: float) -> RmsNorm:
+            return RmsNorm(source.take(f"{at}.{name}.weight", hidden), eps, centred=True)
+
+        self._index, self._shape, self._rotated = index, shape, rotated
+        self._scale = text.number("qk_scale_factor") / math.sqrt(shape.head_dim)
+        self._attention_norm = norm("input_layernorm", shape.eps)
+        self._qkv_gate = pack(stacked(source, f"{at}.self_attn", outs, hidden))
+        self._unit = RmsNorm(None, shape.eps)
+        self._o = pack(source.take(f"{at}.self_attn.o_proj.weight", hidden, q))
+        self._after_attention = norm("post_attention_layernorm", post_eps)
+        self._mlp_norm = norm("pre_feedforward_layernorm", shape.eps)
+        self._mlp = GatedMlp(source, f"{at}.mlp", hidden, shape.inner, pack)
+        self._after_mlp = norm("post_feedforward_layernorm", post_eps)
+
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        shape = self._shape
+        together = self._qkv_gate(self._attention_norm(x))
+        heads = together.view(x.shape[0], -1, shape.head_dim)
+        turned = heads[:, : shape.heads + shape.kv_heads]
+        turned.copy_(self._unit(turned))
+        if self._rotated:
+            rotate_(turned, step.cos, step.sin)
+        mixed = step.attend(
+            self._index,
+            together[:, : shape.q_width],
+            heads[:, shape.heads : shape.heads + 2 * shape.kv_heads],
+            window=shape.windows[self._index],
+            scale=self._scale,
+        )
+        gate = together[:, -shape.q_width :].sigmoid()
+        x = x + self._after_attention(self._o(mixed * gate))
+        return x + self._after_mlp(self._mlp(self._mlp_norm(x)))
