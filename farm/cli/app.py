@@ -13,7 +13,13 @@ import sys
 
 import typer
 
-from farm.cli import certify_command, engine_commands, inspection_commands, search_commands
+from farm.cli import (
+    certify_command,
+    engine_commands,
+    inspect_drafter_command,
+    inspection_commands,
+    search_commands,
+)
 from settings.errors import SpecfarmError
 
 # Newer releases of typer carry their own copy of click, older ones import it.
@@ -31,6 +37,7 @@ search_commands.register(app)
 engine_commands.register(app)
 certify_command.register(app)
 inspection_commands.register(app)
+inspect_drafter_command.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,72 @@
+"""What each row of a drafted block sees: the committed context, and its own block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from native_engine.drafters.context_cache import ContextCache
+
+
+class Sight(NamedTuple):
+    """Cache positions `first:end` that any block of the batch sees; `mask` `[n, 1, block, keys]`,
+    true where it does."""
+
+    first: int
+    end: int
+    mask: Tensor
+
+
+class BlockRows:
+    """Blocks of `size` rows, one a sequence: the rows of `slots` at positions `starts ..`."""
+
+    def __init__(
+        self, slots: Sequence[int], starts: Sequence[int], size: int, device: torch.device
+    ) -> None:
+        self.slots = tuple(slots)
+        self.size = size
+        self._starts = tuple(starts)
+        begins = torch.tensor(starts, device=device).unsqueeze(1)
+        self._queries = begins + torch.arange(size, device=device)
+        self.positions = self._queries.flatten()
+        self.slot_of_row = torch.tensor(slots, device=device).repeat_interleave(size)
+        self._sights: dict[tuple[int | None, bool], Sight] = {}
+
+    def sight(self, window: int | None, causal: bool) -> Sight:
+        """What rows of a layer see: the block (`causal`: no later row of it) and the context,
+        nothing `window` positions away or more."""
+        known = self._sights.get((window, causal))
+        if known is not None:
+            return known
+        first = 0 if window is None else max(0, min(self._starts) - window + 1)
+        end = max(self._starts) + self.size
+        queries = self._queries.unsqueeze(2)
+        keys = torch.arange(first, end, device=queries.device)
+        mask = keys < queries[:, -1:] + 1
+        if causal:
+            mask = mask & (keys <= queries)
+        if window is not None:
+            mask = mask & ((keys - queries).abs() < window)
+        sight = Sight(first, end, mask.expand(-1, self.size, -1).unsqueeze(1))
+        self._sights[window, causal] = sight
+        return sight
+
+    def attend(self, q: Tensor, cache: ContextCache, layer: int, sight: Sight) -> Tensor:
+        """Attention of `q` `[rows, heads, head_dim]`: `[rows, heads * head_dim]`. Query heads that
+        share a KV head are rows of one, so that keys are read once a group."""
+        keys, values = cache.read(layer, self.slots, sight.first, sight.end)
+        n, kv_heads, _, head_dim = keys.shape
+        group = q.shape[1] // kv_heads
+        packed = q.view(n, self.size, kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
+        out = F.scaled_dot_product_attention(
+            packed.reshape(n, kv_heads, group * self.size, head_dim),
+            keys,
+            values,
+            attn_mask=sight.mask.repeat(1, 1, group, 1),
+        )
+        out = out.view(n, kv_heads, group, self.size, head_dim).permute(0, 3, 1, 2, 4)
+        return out.reshape(n * self.size, -1)

@@ -1,0 +1,250 @@
+"""A parallel drafter's config.json: DFlash, DFlash2 and DSpark in every published packaging.
+
+Keys lie flat (v1, DeepSpec), in `dflash_config` (v2, SpecForge) or the backbone's in
+`transformer_layer_config` with tap ids one higher (the speculators packaging)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from native_engine.errors import ConfigError
+from native_engine.tables import unknown_name
+from native_engine.targets.hf_config import HfConfig
+
+ARCHITECTURES = {
+    "DFlashDraftModel": "dflash",
+    "DFlash2DraftModel": "dflash2",
+    "DSparkDraftModel": "dspark",
+    "Qwen3DSparkModel": "dspark",
+}
+MARKOV_KINDS = ("vanilla", "gated", "rnn")
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """YaRN (Peng et al., arXiv 2309.00071): positions stretched by `factor` beyond `original`."""
+
+    factor: float
+    original: int
+    beta_fast: float
+    beta_slow: float
+    attention_factor: float | None
+
+
+@dataclass(frozen=True)
+class ConvConfig:
+    """Dynamic causal convolutions of DFlash2: `taps` rows, `group` channels share a kernel."""
+
+    taps: int
+    group: int
+
+
+@dataclass(frozen=True)
+class SelectorConfig:
+    """Candidate selector of DFlash2: rank of its codebooks, candidates a slot."""
+
+    rank: int
+    top_k: int
+
+
+@dataclass(frozen=True)
+class MarkovConfig:
+    """DSpark's sequential head: `kind` is one of vanilla, gated, rnn."""
+
+    rank: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class DrafterConfig:
+    """Everything a drafter's forward pass depends on.
+
+    windows: tokens each layer sees (itself included), None for all. causal: whether a block row of
+    that layer sees only rows before it. taps: ids of target layers (-1: the embedding), each tap
+    that layer's output. temperatures: DSpark's confidence calibration by slot, empty for none."""
+
+    kind: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    yarn: Yarn | None
+    windows: tuple[int | None, ...]
+    causal: tuple[bool, ...]
+    block_size: int
+    taps: tuple[int, ...]
+    mask_token_id: int
+    logit_multiplier: float
+    logit_softcap: float | None
+    anchor_predicts: bool
+    own_embedding: bool
+    own_head: bool
+    conv: ConvConfig | None
+    selector: SelectorConfig | None
+    markov: MarkovConfig | None
+    confidence: bool
+    confidence_with_markov: bool
+    temperatures: tuple[float, ...]
+
+    @property
+    def max_drafts(self) -> int:
+        """Tokens one block drafts: the anchor's slot drafts in DSpark only."""
+        return self.block_size if self.anchor_predicts else self.block_size - 1
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> DrafterConfig:
+        """Raises ConfigError naming the key that is missing, unknown or not computed."""
+        return cls.from_mapping(HfConfig.from_folder(folder).raw)
+
+    @classmethod
+    def from_mapping(cls, raw: Mapping[str, Any], where: str = "config.json") -> DrafterConfig:
+        """From the content of a config.json; `where` names it in errors."""
+        kind, own_vocab = _kind(raw, where)
+        hf = HfConfig(_flat(raw), where)
+        hf.require(hidden_act="silu", attention_bias=False, rope_is_neox_style=True)
+        layers, vocab = hf.integer("num_hidden_layers"), hf.integer("vocab_size")
+        hf.require(draft_vocab_size=vocab)
+        heads, kv_heads, head_dim = hf.heads()
+        windows = hf.windows(["full_attention"] * layers)
+        causal = hf.raw.get("is_causal")
+        dspark = kind == "dspark"
+        markov = _markov(hf) if dspark else None
+        with_markov = hf.flag("confidence_head_with_markov", True)
+        config = cls(
+            kind=kind,
+            vocab_size=vocab,
+            hidden_size=hf.integer("hidden_size"),
+            intermediate_size=hf.integer("intermediate_size"),
+            layers=layers,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            rms_norm_eps=hf.number("rms_norm_eps", 1e-6),
+            rope_theta=_rope(hf).number("rope_theta", hf.number("rope_theta", 10000.0)),
+            yarn=_yarn(_rope(hf)),
+            windows=windows,
+            # The reference's rule for checkpoints that do not say: sliding layers are causal.
+            causal=tuple(w is not None if causal is None else bool(causal) for w in windows),
+            block_size=hf.integer("block_size"),
+            taps=_taps(hf),
+            mask_token_id=hf.integer("mask_token_id"),
+            logit_multiplier=hf.number("output_multiplier", 1.0),
+            logit_softcap=_optional(hf, "final_logit_softcapping"),
+            anchor_predicts=dspark and hf.flag("sample_from_anchor", True),
+            own_embedding=own_vocab,
+            own_head=own_vocab,
+            conv=_conv(hf) if kind == "dflash2" else None,
+            selector=_selector(hf) if kind == "dflash2" else None,
+            markov=markov,
+            confidence=dspark and hf.flag("enable_confidence_head"),
+            confidence_with_markov=with_markov and markov is not None,
+            temperatures=tuple(map(float, hf.raw.get("confidence_temperatures") or ())),
+        )
+        config._check(where)
+        return config
+
+    def _check(self, where: str) -> None:
+        if self.max_drafts < 1:
+            raise ConfigError(f"{where} block_size={self.block_size}: no slot to draft in")
+        if self.mask_token_id >= self.vocab_size:
+            raise ConfigError(
+                f"{where} mask_token_id={self.mask_token_id}: below vocab_size={self.vocab_size}"
+            )
+        if self.conv and self.hidden_size % self.conv.group:
+            raise ConfigError(
+                f"{where} conv_group_size={self.conv.group} must divide "
+                f"hidden_size={self.hidden_size}"
+            )
+        if len(self.temperatures) not in (0, self.max_drafts):
+            raise ConfigError(
+                f"{where} confidence_temperatures: {len(self.temperatures)} values for "
+                f"{self.max_drafts} slots"
+            )
+
+
+def _kind(raw: Mapping[str, Any], where: str) -> tuple[str, bool]:
+    """Drafter kind, and whether it carries its own embedding and head."""
+    names = raw.get("architectures") or ()
+    name = names[0] if isinstance(names, list) and names else str(names)
+    if name not in ARCHITECTURES:
+        raise unknown_name(f"{where} architectures", name, ARCHITECTURES)
+    return ARCHITECTURES[name], name == "Qwen3DSparkModel"
+
+
+def _flat(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """One level of keys: the backbone's, the top level's, then the drafter's own."""
+    flat: dict[str, Any] = dict(raw.get("transformer_layer_config") or {})
+    flat.update(raw)
+    for section in ("dflash_config", "dspark_config"):
+        flat.update(raw.get(section) or {})
+    if "speculators_model_type" in raw:
+        flat.setdefault("sample_from_anchor", False)
+        if raw.get("sliding_window_non_causal"):
+            flat.setdefault("is_causal", False)
+    if "causal" in flat:
+        flat.setdefault("is_causal", flat["causal"])
+    return flat
+
+
+def _taps(hf: HfConfig) -> tuple[int, ...]:
+    """Layer ids; absent: evenly spaced from the second layer to the third from the end."""
+    shifted = hf.raw.get("aux_hidden_state_layer_ids")
+    ids = hf.raw.get("target_layer_ids") or (shifted and [i - 1 for i in shifted])
+    if ids is None:
+        depth, count = hf.integer("num_target_layers"), hf.integer("num_hidden_layers")
+        if count == 1:
+            return (depth // 2,)
+        return tuple(round(1 + k * (depth - 4) / (count - 1)) for k in range(count))
+    last = hf.integer("num_target_layers", max(ids) + 1) - 1
+    if not ids or list(ids) != sorted(set(ids)) or not -1 <= ids[0] <= ids[-1] <= last:
+        raise ConfigError(f"{hf.where} target_layer_ids={ids}: rising ids from -1 to {last}")
+    return tuple(ids)
+
+
+def _rope(hf: HfConfig) -> HfConfig:
+    rope = hf.raw.get("rope_parameters") or hf.raw.get("rope_scaling") or {}
+    return HfConfig(rope, f"{hf.where} rope_parameters")
+
+
+def _yarn(rope: HfConfig) -> Yarn | None:
+    kind = rope.raw.get("rope_type") or rope.raw.get("type") or "default"
+    if kind == "default":
+        return None
+    if kind != "yarn":
+        raise unknown_name(f"{rope.where} rope_type", str(kind), ("default", "yarn"))
+    return Yarn(
+        factor=rope.number("factor"),
+        original=rope.integer("original_max_position_embeddings"),
+        beta_fast=rope.number("beta_fast", 32.0),
+        beta_slow=rope.number("beta_slow", 1.0),
+        attention_factor=_optional(rope, "attention_factor"),
+    )
+
+
+def _optional(hf: HfConfig, key: str) -> float | None:
+    return None if hf.raw.get(key) is None else hf.number(key)
+
+
+def _conv(hf: HfConfig) -> ConvConfig:
+    return ConvConfig(hf.integer("conv_kernel_size"), hf.integer("conv_group_size"))
+
+
+def _selector(hf: HfConfig) -> SelectorConfig:
+    return SelectorConfig(hf.integer("selector_rank"), hf.integer("selector_top_k"))
+
+
+def _markov(hf: HfConfig) -> MarkovConfig | None:
+    if not hf.raw.get("markov_rank"):
+        return None
+    kind = str(hf.raw.get("markov_head_type") or "vanilla").lower()
+    if kind not in MARKOV_KINDS:
+        raise unknown_name(f"{hf.where} markov_head_type", kind, MARKOV_KINDS)
+    return MarkovConfig(hf.integer("markov_rank"), kind)

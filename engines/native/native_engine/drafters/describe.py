@@ -1,0 +1,90 @@
+"""Which tensors a drafter needs, and what a checkpoint's headers have instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from native_engine.drafters.config import DrafterConfig
+from native_engine.drafters.parts import load_parts
+from native_engine.errors import WeightsError
+from native_engine.linear import PlainLinear
+from native_engine.targets.source import RecordingSource
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Description:
+    """`shapes` by tensor name, in the order they are loaded; `parameters` in all."""
+
+    config: DrafterConfig
+    shapes: Shapes
+    parameters: int
+
+
+class _HeaderSource(RecordingSource):
+    """Records what is asked for; optional tensors are those the headers have."""
+
+    def __init__(self, present: Shapes) -> None:
+        super().__init__(torch.bfloat16)
+        self._present = present
+
+    def has(self, name: str) -> bool:
+        return name in self._present
+
+
+def describe(config: DrafterConfig, present: Shapes | None = None) -> Description:
+    """What the loader takes for `config`, without storage; `present`: a checkpoint's headers, which
+    decide on optional tensors."""
+    source = RecordingSource(torch.bfloat16) if present is None else _HeaderSource(present)
+    load_parts(config, source, PlainLinear)
+    return Description(config, source.shapes, source.parameters)
+
+
+def checked_folder(folder: Path) -> Description:
+    """A checkpoint folder's drafter, its headers compared with what config.json needs.
+
+    Raises ConfigError, or WeightsError naming every missing, misshapen or unexpected tensor."""
+    config = DrafterConfig.from_folder(folder)
+    present = checkpoint_shapes(folder)
+    config = replace(
+        config,
+        own_embedding="embed_tokens.weight" in present,
+        own_head="lm_head.weight" in present,
+    )
+    found = describe(config, present)
+    problems = differences(found.shapes, present)
+    if problems:
+        raise WeightsError(f"{folder}: {'; '.join(problems)}")
+    return found
+
+
+def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes by tensor name, from the headers of every `*.safetensors` of `folder`."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt") as handle:
+                for name in handle.keys():  # noqa: SIM118  (not a dict)
+                    shapes[name] = tuple(handle.get_slice(name).get_shape())
+        except SafetensorError as error:
+            raise WeightsError(f"{file}: {error}; download it again") from error
+    if not shapes:
+        raise WeightsError(f"{folder}: no *.safetensors file with tensors")
+    return shapes
+
+
+def differences(needed: Shapes, present: Shapes) -> list[str]:
+    """One line for each tensor that is missing, misshapen or unexpected."""
+    lines = [f"missing {name} {list(needed[name])}" for name in needed if name not in present]
+    lines += [
+        f"{name} is {list(present[name])}, config.json says {list(shape)}"
+        for name, shape in needed.items()
+        if name in present and present[name] != shape
+    ]
+    return lines + [f"unexpected {name}" for name in present if name not in needed]
