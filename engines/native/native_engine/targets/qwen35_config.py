@@ -1,0 +1,84 @@
+"""config.json of a Qwen3.5/3.6/3.8 dense hybrid (qwen3_5, or its text part qwen3_5_text)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from native_engine.errors import ConfigError
+from native_engine.targets.fp8 import Fp8Format
+from native_engine.targets.gated_delta import DeltaShape
+from native_engine.targets.hf_config import HfConfig
+
+LINEAR, FULL = "linear_attention", "full_attention"
+
+
+@dataclass(frozen=True)
+class Qwen35Config:
+    """prefix: of the text model's tensor names. kinds: LINEAR or FULL for each layer. rotary_dims:
+    rotated dimensions of a head (the first). fp8: None for a checkpoint in one dtype."""
+
+    prefix: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    kinds: tuple[str, ...]
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rotary_dims: int
+    rope_theta: float
+    eps: float
+    tied_head: bool
+    delta: DeltaShape
+    fp8: Fp8Format | None
+
+    @classmethod
+    def read(cls, config: HfConfig) -> Qwen35Config:
+        """Raises ConfigError naming a key whose value is not computed.
+
+        Text has one position per token, so the three sections of the interleaved multimodal RoPE
+        turn by the same angle: `mrope_section` changes nothing and is not read."""
+        sees = config.raw.get("model_type") == "qwen3_5"
+        text = config.section("text_config") if sees else config
+        text.require(
+            hidden_act="silu",
+            attention_bias=False,
+            attn_output_gate=True,
+            mamba_ssm_dtype="float32",
+        )
+        rope = HfConfig(text.raw.get("rope_parameters") or {}, f"{text.where} rope_parameters")
+        rope.require(rope_type="default", type="default")
+        heads, kv_heads, head_dim = text.heads()
+        share = rope.number("partial_rotary_factor", text.number("partial_rotary_factor", 0.25))
+        period = text.integer("full_attention_interval", 4)
+        default = [
+            LINEAR if (i + 1) % period else FULL for i in range(text.integer("num_hidden_layers"))
+        ]
+        delta = DeltaShape(
+            key_heads=text.integer("linear_num_key_heads", 16),
+            value_heads=text.integer("linear_num_value_heads", 32),
+            key_dim=text.integer("linear_key_head_dim", 128),
+            value_dim=text.integer("linear_value_head_dim", 128),
+            conv_rows=text.integer("linear_conv_kernel_dim", 4) - 1,
+        )
+        if delta.value_heads % delta.key_heads or not delta.conv_rows:
+            raise ConfigError(
+                f"{text.where} linear_num_key_heads must divide linear_num_value_heads, and "
+                "linear_conv_kernel_dim be at least 2"
+            )
+        return cls(
+            prefix="model.language_model" if sees else "model",
+            vocab_size=text.integer("vocab_size"),
+            hidden_size=text.integer("hidden_size"),
+            intermediate_size=text.integer("intermediate_size"),
+            kinds=tuple(text.layer_types(default, (LINEAR, FULL))),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            rotary_dims=int(head_dim * share),
+            rope_theta=rope.number("rope_theta", text.number("rope_theta", 10000.0)),
+            eps=text.number("rms_norm_eps", 1e-6),
+            tied_head=config.flag("tie_word_embeddings"),
+            delta=delta,
+            fp8=Fp8Format.from_config(config.raw),
+        )
