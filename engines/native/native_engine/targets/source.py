@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors import safe_open
@@ -38,7 +38,7 @@ class SafetensorsSource:
         if not files:
             raise WeightsError(f"{folder}: no *.safetensors file")
         self._folder = folder
-        self._handles = [safe_open(file, framework="pt") for file in files]
+        self._handles: list[Any] = [safe_open(file, framework="pt") for file in files]
         self._where = {name: handle for handle in self._handles for name in handle.keys()}  # noqa: SIM118
 
     def has(self, name: str) -> bool:
@@ -47,14 +47,14 @@ class SafetensorsSource:
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         if name not in self._where:
             raise WeightsError(f"{self._folder}: the checkpoint has no tensor {name!r}")
-        tensor = self._where[name].get_tensor(name)
+        tensor: Tensor = self._where[name].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise WeightsError(f"{name}: shape {tuple(tensor.shape)}, config.json says {shape}")
         return tensor.to(device=self._device, dtype=dtype or self._dtype)
 
 
 class DummySource:
-    """Random weights N(0, 0.02), gains near what a trained norm has; seeded, made on the device."""
+    """Random weights N(0, 0.02), gains of norms about 1; seeded, made on the device."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device, seed: int = 0) -> None:
         self._dtype, self._device = dtype, device
@@ -65,7 +65,7 @@ class DummySource:
 
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         tensor = torch.empty(shape, dtype=torch.bfloat16, device=self._device)
-        tensor.normal_(0.0, 0.02, generator=self._generator)
+        tensor.normal_(float("norm" in name), 0.02, generator=self._generator)
         return tensor.to(dtype or self._dtype)
 
 

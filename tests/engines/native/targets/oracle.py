@@ -1,8 +1,8 @@
-"""Tiny random targets written by transformers, transformers as the oracle, and a plain runner."""
+"""Tiny random targets written by transformers, and transformers as the oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from transformers import (
 )
 
 from native_engine.targets.load import load_target
-from native_engine.targets.protocol import Rows, Target
+from native_engine.targets.protocol import Target
+from tests.engines.native.targets.runner import VOCAB
 
 CPU = torch.device("cpu")
-VOCAB, WINDOW = 97, 16
+WINDOW = 16
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -41,15 +42,15 @@ _SHAPE: dict[str, Any] = {
 }
 
 
-def _llama(**changes: Any) -> nn.Module:
+def _llama(**changes: Any) -> Any:
     return LlamaForCausalLM(LlamaConfig(**{**_SHAPE, **changes}))
 
 
-def _qwen3(**changes: Any) -> nn.Module:
+def _qwen3(**changes: Any) -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**{**_SHAPE, "head_dim": 32, **changes}))
 
 
-def _muse() -> nn.Module:
+def _muse() -> Any:
     text = {
         **_SHAPE,
         "num_hidden_layers": 6,
@@ -74,7 +75,7 @@ def _muse() -> nn.Module:
     return MuseGlimmerForConditionalGeneration(config)
 
 
-TINY = {
+TINY: dict[str, Callable[[], Any]] = {
     "llama": lambda: _llama(rope_theta=1e4),
     "llama-tied-mqa": lambda: _llama(num_key_value_heads=1, tie_word_embeddings=True),
     "qwen3": lambda: _qwen3(rope_theta=1e6),
@@ -122,62 +123,3 @@ class Oracle:
         )
         tokens: list[int] = out[0, len(prompt) :].tolist()
         return tokens
-
-
-class Runner:
-    """Sequences in the slots of one target, by hand: what a batch decoder does."""
-
-    def __init__(self, target: Target, slots: int, capacity: int) -> None:
-        self.target, self.state = target, target.new_state(slots, capacity)
-        self.tokens: list[list[int]] = [[] for _ in range(slots)]
-
-    @torch.inference_mode()
-    def forward(self, pieces: dict[int, list[int]]) -> dict[int, Tensor]:
-        """Logits of each slot's new rows, uncommitted, `[rows, vocab]` on the CPU."""
-        ids = [token for piece in pieces.values() for token in piece]
-        rows = Rows(
-            torch.tensor(ids, device=self.target.device),
-            tuple(pieces),
-            tuple(len(self.tokens[slot]) for slot in pieces),
-            tuple(len(piece) for piece in pieces.values()),
-        )
-        logits = self.target.logits(self.target.forward(rows, self.state).hidden).float().cpu()
-        return {span.slot: logits[span.begin : span.end] for span in rows.spans}
-
-    def commit(self, slot: int, accepted: Sequence[int]) -> None:
-        self.tokens[slot] += accepted
-        self.state.commit(slot, len(self.tokens[slot]))
-
-    def feed(self, pieces: dict[int, list[int]]) -> dict[int, Tensor]:
-        """`forward`, and every row committed."""
-        logits = self.forward(pieces)
-        for slot, piece in pieces.items():
-            self.commit(slot, piece)
-        return logits
-
-    def greedy(self, prompts: dict[int, list[int]], steps: int) -> dict[int, list[int]]:
-        """`steps` tokens for each slot, one a step."""
-        logits = self.feed(prompts)
-        chosen: dict[int, list[int]] = {slot: [] for slot in prompts}
-        for _ in range(steps):
-            step = {slot: [int(rows[-1].argmax())] for slot, rows in logits.items()}
-            for slot, piece in step.items():
-                chosen[slot] += piece
-            logits = self.feed(step)
-        return chosen
-
-
-def random_ids(count: int) -> list[int]:
-    return torch.randint(0, VOCAB, (count,)).tolist()
-
-
-def ragged_prompts(count: int, longest: int = 60) -> dict[int, list[int]]:
-    """Prompts of all lengths for slots in no order."""
-    slots = torch.randperm(count).tolist()
-    return {slot: random_ids(1 + (37 * i + 5) % longest) for i, slot in enumerate(slots)}
-
-
-def assert_close(ours: Tensor, expected: Tensor, tolerance: float = 1e-4) -> None:
-    assert ours.shape == expected.shape
-    worst = (ours.double() - expected.double()).abs().max()
-    assert worst < tolerance * expected.abs().max().clamp(min=1), f"{worst} off"

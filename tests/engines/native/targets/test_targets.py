@@ -9,14 +9,8 @@ import pytest
 import torch
 
 from native_engine.targets.protocol import Rows
-from tests.engines.native.targets.oracle import (
-    TINY,
-    Oracle,
-    Runner,
-    assert_close,
-    ragged_prompts,
-    random_ids,
-)
+from tests.engines.native.targets.oracle import TINY, Oracle
+from tests.engines.native.targets.runner import Runner, assert_close, ragged_prompts, random_ids
 
 Make = Callable[[str], Oracle]
 
@@ -152,21 +146,3 @@ def test_bf16_is_as_near_as_transformers_bf16(make: Make, name: str, tmp_path: P
         rounded = theirs(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
     allowed = (rounded.float() - exact).square().mean().sqrt()
     assert (ours - exact).square().mean().sqrt() < 1.5 * allowed
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", TINY)
-def test_cuda_in_fp32(make: Make, name: str) -> None:
-    """Prefill, verify with a rejection, decode, greedy in a ragged batch, on the device."""
-    target = make(name).target(device=torch.device("cuda"))
-    ids = random_ids(150)
-    runner = Runner(target, 3, 200)
-    parts = [runner.feed({2: ids[:100], 0: ids[:7]})[2], runner.feed({2: ids[100:140]})[2]]
-    runner.forward({2: random_ids(8), 0: random_ids(3)})
-    runner.commit(2, [])
-    runner.commit(0, [])
-    parts += [runner.feed({2: ids[140:149]})[2], runner.feed({2: ids[149:]})[2]]
-    assert_close(torch.cat(parts), make(name).logits(ids))
-    prompts = ragged_prompts(8)
-    chosen = Runner(target, 8, 200).greedy(prompts, 96)
-    assert chosen == Runner(make(name).target(), 8, 200).greedy(prompts, 96)
