@@ -103,12 +103,26 @@ class SpeculationKnobs:
 
 
 @dataclass(frozen=True)
+class BatchingKnobs:
+    """Rows (tokens) of all sequences in one forward pass; `prefill_rows` of them are kept for
+    prompts while any is being read (drafts are cut shorter then)."""
+
+    rows_per_step: int = 512
+    prefill_rows: int = 128
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.prefill_rows < self.rows_per_step:
+            raise ConfigError("engine.toml batching: 1 <= prefill_rows < rows_per_step is needed")
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """engine.toml. `drafters` holds one table of options per drafter, read by that drafter."""
 
     linear: LinearKnobs = field(default_factory=LinearKnobs)
     prefill: PrefillKnobs = field(default_factory=PrefillKnobs)
     speculation: SpeculationKnobs = field(default_factory=SpeculationKnobs)
+    batching: BatchingKnobs = field(default_factory=BatchingKnobs)
     drafters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod

@@ -27,6 +27,10 @@ class QueueFull(NativeEngineError):
     """The waiting queue is at its limit (HTTP 503); retry later."""
 
 
+class TooManyRequests(NativeEngineError):
+    """One call asks for more at once than may ever run and wait (HTTP 429)."""
+
+
 class NotFinite(NativeEngineError):
     """A row of logits has no finite maximum: no token may be chosen from it."""
 

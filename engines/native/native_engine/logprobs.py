@@ -37,7 +37,7 @@ class Recorder:
         """`logits` `[rows, vocab]`; `followers`, the token after each row."""
         values = logits.float()
         norm = values.logsumexp(dim=-1, keepdim=True)
-        own = values.gather(1, torch.tensor(followers)[:, None])
+        own = values.gather(1, torch.tensor(followers, device=values.device)[:, None])
         scores = (own - norm)[:, 0].tolist()
         self.tokens.extend((s, i, None) for s, i in zip(scores, followers, strict=True))
         if self.raw_top:

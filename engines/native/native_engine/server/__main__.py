@@ -10,8 +10,16 @@ from pathlib import Path
 import torch
 import uvicorn
 
+from native_engine.batching.batch_engine import (
+    BATCH_DRAFTERS,
+    DTYPES,
+    BatchOptions,
+    load_batch_engine,
+)
+from native_engine.batching.batch_scheduler import BatchScheduler
+from native_engine.batching.served_model import ServedModel
 from native_engine.config import EngineConfig
-from native_engine.engine import DTYPES, load_engine
+from native_engine.engine import load_engine
 from native_engine.errors import ConfigError, NativeEngineError
 from native_engine.scheduler import Scheduler
 from native_engine.server.app import create_app
@@ -37,19 +45,33 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-total-tokens", type=int, default=2048)
     parser.add_argument("--max-running-requests", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--load-format", choices=("safetensors", "dummy"), default="safetensors")
+    parser.add_argument("--draft-model-dir", help="drafter checkpoint; with dummy also a name")
+    parser.add_argument("--prefix-reuse", choices=("on", "off"), default="off")
     parser.add_argument("--max-queued-requests", type=int, default=128)
     parser.add_argument("--max-body-bytes", type=int, default=MAX_BODY_BYTES)
     parser.add_argument("--served-model-name")
     parser.add_argument("--tree-hash", default="unknown")
     parser.add_argument("--engine-config", type=Path, default=TREE / "engine.toml")
     args = parser.parse_args(argv)
-    if args.max_running_requests != 1:
-        parser.error("--max-running-requests: this engine runs 1 request at a time; others queue")
-    if args.threads < 1:
-        parser.error("--threads: at least 1")
-    if args.max_body_bytes < 1:
-        parser.error("--max-body-bytes: at least 1")
+    for flag in ("max_running_requests", "threads", "max_body_bytes"):
+        if getattr(args, flag) < 1:
+            parser.error(f"--{flag.replace('_', '-')}: at least 1")
     return args
+
+
+def batched(args: argparse.Namespace, knobs: EngineConfig) -> bool:
+    """Whether the batch path serves: one Llama request at a time on CPU has a path of its own."""
+    return (
+        args.max_running_requests > 1
+        or args.device != "cpu"
+        or args.dtype == "fp8"
+        or args.load_format != "safetensors"
+        or args.prefix_reuse == "on"
+        or knobs.speculation.drafter in BATCH_DRAFTERS
+        or ServedModel.from_folder(args.model_dir).model_type != "llama"
+    )
 
 
 def build_state(args: argparse.Namespace) -> ServerState:
@@ -70,18 +92,36 @@ def build_state(args: argparse.Namespace) -> ServerState:
         max_running_requests=args.max_running_requests,
         max_queued_requests=args.max_queued_requests,
         max_body_bytes=args.max_body_bytes,
+        device=args.device,
+        load_format=args.load_format,
+        draft_model_dir=args.draft_model_dir,
+        prefix_reuse=args.prefix_reuse == "on",
     )
     has_text = (args.model_dir / "tokenizer.json").exists()
     tokenizer = Tokenizer(args.model_dir) if has_text else None
-    engine = load_engine(
-        args.model_dir,
-        knobs,
-        args.dtype,
-        args.max_total_tokens,
-        speculation,
-        tokenizer.decode if tokenizer else None,
-    )
-    return ServerState(facts, knobs, Scheduler(engine, args.max_queued_requests), tokenizer)
+    decode = tokenizer.decode if tokenizer else None
+    scheduler: Scheduler | BatchScheduler
+    if batched(args, knobs):
+        options = BatchOptions(
+            model_dir=args.model_dir,
+            dtype=args.dtype,
+            device=args.device,
+            load_format=args.load_format,
+            slots=args.max_running_requests,
+            max_total_tokens=args.max_total_tokens,
+            speculation=speculation,
+            prefix_reuse=facts.prefix_reuse,
+            draft_model_dir=args.draft_model_dir,
+            root=args.engine_config.parent,
+        )
+        batch = load_batch_engine(options, knobs, decode)
+        scheduler = BatchScheduler(batch, args.max_queued_requests)
+    else:
+        engine = load_engine(
+            args.model_dir, knobs, args.dtype, args.max_total_tokens, speculation, decode
+        )
+        scheduler = Scheduler(engine, args.max_queued_requests)
+    return ServerState(facts, knobs, scheduler, tokenizer)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -49,9 +49,11 @@ def add_admin_api(app: FastAPI, state: ServerState) -> None:
 
     @app.api_route("/flush_cache", methods=["GET", "POST"])
     async def flush_cache() -> Response:
-        """No state crosses requests, so this only resets the counters; 400 while requests run."""
+        """Forget reusable prefixes and reset the counters; 400 while requests run."""
         if any(scheduler.load):
             return PlainTextResponse("requests are running; flush when idle", status_code=400)
+        if state.batch is not None:
+            state.batch.flush()
         state.counters = Counters()
         scheduler.engine.decoder.times = PhaseTimes()
         return PlainTextResponse("Cache flushed.")
@@ -74,6 +76,7 @@ def describe(state: ServerState) -> dict[str, Any]:
             "linear": asdict(state.knobs.linear),
             "prefill": asdict(state.knobs.prefill),
             "speculation": asdict(state.knobs.speculation),
+            "batching": asdict(state.knobs.batching),
             "drafters": {name: dict(table) for name, table in state.knobs.drafters.items()},
         },
         "model_config": asdict(scheduler.engine.model_config),
@@ -86,6 +89,8 @@ def describe(state: ServerState) -> dict[str, Any]:
                 "effective_max_running_requests_per_dp": state.facts.max_running_requests,
             }
         ],
+        **({"replayed": True} if state.replayed else {}),
+        **({"slots": state.batch.gauges()} if state.batch is not None else {}),
     }
 
 

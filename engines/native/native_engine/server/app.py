@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from native_engine.errors import BadRequest, NativeEngineError, QueueFull
+from native_engine.errors import BadRequest, NativeEngineError, QueueFull, TooManyRequests
 from native_engine.server.admin_api import add_admin_api
 from native_engine.server.body import BodyTooLarge
 from native_engine.server.calls import ClientGone
@@ -38,6 +38,12 @@ def create_app(state: ServerState) -> FastAPI:
     @app.exception_handler(QueueFull)
     async def queue_full(http: Request, error: QueueFull) -> JSONResponse:
         reply = _error(503, str(error), "ServiceUnavailable")
+        reply.headers["Retry-After"] = str(RETRY_AFTER_S)
+        return reply
+
+    @app.exception_handler(TooManyRequests)
+    async def too_many_requests(http: Request, error: TooManyRequests) -> JSONResponse:
+        reply = _error(429, str(error), "TooManyRequests", "input_ids")
         reply.headers["Retry-After"] = str(RETRY_AFTER_S)
         return reply
 

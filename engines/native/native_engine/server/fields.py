@@ -45,6 +45,15 @@ class Fields:
     def optional_integer(self, name: str, low: int, high: int) -> int | None:
         return None if self._get(name) is None else self.integer(name, low, low, high)
 
+    def number(self, name: str, default: float, above: float, high: float) -> float:
+        """Greater than `above`, at most `high`."""
+        value = self._get(name)
+        if value is None:
+            return default
+        if type(value) not in (int, float) or not above < value <= high:
+            raise self.fail(name, f"a number above {above} to {high} is needed, got {shown(value)}")
+        return float(value)
+
     def flag(self, name: str, default: bool = False) -> bool:
         value = self._get(name)
         if value is None:

@@ -21,6 +21,9 @@ def prometheus_text(state: ServerState) -> str:
         ("decode_seconds_total", "counter", times.forward_s + times.head_s),
         ("draft_seconds_total", "counter", times.draft_s),
     ]
+    if state.batch is not None:
+        rows.append(("replayed", "gauge", int(state.replayed)))
+        rows.extend((gauge, "gauge", value) for gauge, value in state.batch.gauges().items())
     name = state.facts.served_model_name.replace("\\", "\\\\").replace('"', '\\"')
     lines = []
     for metric, kind, value in rows:

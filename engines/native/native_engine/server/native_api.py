@@ -51,6 +51,7 @@ async def _events(call: Call, state: ServerState) -> AsyncIterator[bytes]:
             yield sse(_reply(call, item, state))
             return
         partial.output_ids.extend(item)
+        partial.replayed = state.replayed
         yield sse(
             {
                 "text": stream.push(item) if stream else "",

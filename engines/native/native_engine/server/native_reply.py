@@ -16,8 +16,9 @@ def meta_info(
         "finish_reason": result.finish,
         "prompt_tokens": len(request.prompt_ids),
         "completion_tokens": len(result.output_ids),
-        "cached_tokens": 0,
+        "cached_tokens": result.cached,
         "weight_version": weight_version,
+        **({"replayed": True} if result.replayed else {}),
     }
     if latency_s is None:
         return meta

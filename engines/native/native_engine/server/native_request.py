@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from native_engine.errors import BadRequest
-from native_engine.requests import GenerateRequest, LogprobOptions
+from native_engine.requests import GenerateRequest, LogprobOptions, SamplingOptions
 from native_engine.server.fields import Fields
 from native_engine.server.parameters import GENERATE, SAMPLING
 from native_engine.server.state import ServerState
@@ -43,7 +43,7 @@ def parse_generate(raw: Mapping[str, Any], state: ServerState) -> GenerateCall:
     GENERATE.check(fields)
     prompts, batched = _prompts(fields, state)
     sampling = fields.table("sampling_params")
-    SAMPLING.check(sampling)
+    (SAMPLING.with_sampling() if state.batch is not None else SAMPLING).check(sampling)
     stream = fields.flag("stream")
     if stream and batched:
         raise fields.fail("stream", "one prompt a streamed request")
@@ -93,7 +93,28 @@ def build_request(
     texts = sampling.texts("stop")
     if texts and state.tokenizer is None:
         raise sampling.fail("stop", "this server has no tokenizer; use stop_token_ids")
-    return GenerateRequest(identity, ids, max_new_tokens, frozenset(stops), texts, logprobs)
+    how = _sampling(sampling) if state.batch is not None else None
+    return GenerateRequest(identity, ids, max_new_tokens, frozenset(stops), texts, logprobs, how)
+
+
+def _sampling(fields: Fields) -> SamplingOptions | None:
+    """None: greedy, which is also what a request without a temperature gets."""
+    temperature = fields.number("temperature", 0.0, -1.0, 1e6)
+    if temperature < 0:
+        raise fields.fail("temperature", "0 (greedy) or more is needed")
+    top_p = fields.number("top_p", 1.0, 0.0, 1.0)
+    top_k = fields.integer("top_k", -1, -1, 2**31)
+    if top_k == 0:
+        raise fields.fail("top_k", "-1 (all tokens) or at least 1 is needed")
+    # SGLang's name and OpenAI's.
+    seeds = [
+        fields.optional_integer(name, -(2**63), 2**63 - 1) for name in ("sampling_seed", "seed")
+    ]
+    if temperature == 0 or top_k == 1:
+        return None
+    return SamplingOptions(
+        temperature, top_p, max(top_k, 0), next((s for s in seeds if s is not None), None)
+    )
 
 
 def _prompts(fields: Fields, state: ServerState) -> tuple[list[tuple[int, ...]], bool]:

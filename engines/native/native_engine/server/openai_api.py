@@ -1,4 +1,4 @@
-"""OpenAI's API: /v1/models, /v1/completions, /v1/chat/completions, streamed or not, greedy."""
+"""OpenAI's API: /v1/models, /v1/completions, /v1/chat/completions, streamed or not."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def add_openai_api(app: FastAPI, state: ServerState) -> None:
 
 async def _fields(http: Request, state: ServerState, style: Style) -> Fields:
     fields = Fields(await read_object(http, state.facts.max_body_bytes))
-    style.accepts.check(fields)
+    accepts = style.accepts if state.batch is None else style.accepts.with_sampling()
+    accepts.check(fields)
     return fields
 
 
@@ -100,6 +101,8 @@ async def _answer(
     STREAM_OPTIONS.check(options)
     usage = options.flag("include_usage")
     head = {"id": request.id, "created": int(time.time()), "model": state.facts.served_model_name}
+    if state.replayed:
+        head["replayed"] = True
     call = submit(state, (request,))[0]
     if stream:
         return EventStream(call, _events(call, state, head, style, usage))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from native_engine.server.fields import Fields, shown
@@ -18,6 +18,7 @@ from native_engine.server.fields import Fields, shown
 _GREEDY = "decoding is greedy"
 _UNSERVED = "this engine does not serve it"
 _NAME_CHARACTERS = 80
+_SAMPLED = frozenset({"temperature", "top_p", "top_k"})
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,15 @@ class Parameters:
     read: frozenset[str]
     neutral: Mapping[str, Neutral] = field(default_factory=dict)
     idle: frozenset[str] = frozenset()
+
+    def with_sampling(self) -> Parameters:
+        """The same where temperature, top_p, top_k and a seed are served."""
+        rest = {
+            name: replace(rule, reason=_UNSERVED) if rule.reason == _GREEDY else rule
+            for name, rule in self.neutral.items()
+            if name not in _SAMPLED
+        }
+        return Parameters(self.read | _SAMPLED, rest, self.idle)
 
     def check(self, fields: Fields) -> None:
         """Raises BadRequest naming an unknown parameter and the nearest known one, or a known one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from native_engine.batching.batch_scheduler import BatchScheduler
 from native_engine.config import EngineConfig
 from native_engine.scheduler import Scheduler
 from native_engine.server.body import MAX_BODY_BYTES
@@ -26,6 +27,10 @@ class LaunchFacts:
     max_running_requests: int
     max_queued_requests: int
     max_body_bytes: int = MAX_BODY_BYTES
+    device: str = "cpu"
+    load_format: str = "safetensors"
+    draft_model_dir: str | None = None
+    prefix_reuse: bool = False
 
 
 @dataclass
@@ -47,10 +52,20 @@ class Counters:
 class ServerState:
     facts: LaunchFacts
     knobs: EngineConfig
-    scheduler: Scheduler
+    scheduler: Scheduler | BatchScheduler
     tokenizer: Tokenizer | None
     counters: Counters = field(default_factory=Counters)
     started: float = field(default_factory=time.time)
+
+    @property
+    def batch(self) -> BatchScheduler | None:
+        """The scheduler of the batch path; None on the single-sequence path, which is greedy."""
+        return self.scheduler if isinstance(self.scheduler, BatchScheduler) else None
+
+    @property
+    def replayed(self) -> bool:
+        """Accept lengths are simulated: answers are wrong by design."""
+        return self.batch is not None and self.batch.engine.replayed
 
     @property
     def vocab_size(self) -> int:

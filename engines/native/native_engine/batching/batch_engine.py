@@ -1,0 +1,153 @@
+"""The batch path put together: target, slots, drafter, decoder, from a folder and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from native_engine.batching.admission import Slots
+from native_engine.batching.batch_decoder import BatchDecoder
+from native_engine.batching.ngram_batch import PerSlotDrafter
+from native_engine.batching.replay import ReplayDrafter, ReplayOptions, read_histogram
+from native_engine.batching.sampling import verify
+from native_engine.batching.sequence import StopRules
+from native_engine.batching.served_model import ServedModel
+from native_engine.config import EngineConfig
+from native_engine.drafter import DRAFTERS, make_drafter
+from native_engine.drafters.load import load_drafter
+from native_engine.drafters.options import DrafterOptions
+from native_engine.drafters.protocol import BatchDrafter
+from native_engine.errors import ConfigError
+from native_engine.tables import read_table, unknown_name
+from native_engine.targets.load import load_target
+from native_engine.targets.protocol import Target
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+"""What activations are computed in; fp8: the checkpoint's own quantised matrices."""
+PARALLEL_DRAFTERS = ("dflash", "dspark")
+BATCH_DRAFTERS = (*PARALLEL_DRAFTERS, "replay")
+"""Drafters of the batch path alone."""
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """The launch flags that decide what the batch path loads. `draft_model_dir`: with dummy weights
+    also a published configuration's name. `root`: engine.toml's folder."""
+
+    model_dir: Path
+    dtype: str
+    device: str
+    load_format: str
+    slots: int
+    max_total_tokens: int
+    speculation: bool
+    prefix_reuse: bool
+    draft_model_dir: str | None
+    root: Path
+
+
+@dataclass(frozen=True)
+class BatchEngine:
+    """What `BatchScheduler` drives."""
+
+    model_config: ServedModel
+    decoder: BatchDecoder
+    slots: Slots
+    replayed: bool
+
+
+def load_batch_engine(
+    options: BatchOptions,
+    knobs: EngineConfig,
+    decode_text: Callable[[list[int]], str] | None = None,
+) -> BatchEngine:
+    """Raises ConfigError or WeightsError; also where the device has no room for what is asked."""
+    device = _device(options.device)
+    served = ServedModel.from_folder(options.model_dir)
+    _check_sizes(options, knobs, served)
+    layout = knobs.linear.fp32 if options.dtype == "fp32" else knobs.linear.bf16
+    # `packed` is oneDNN's layout.
+    linear = "plain" if device.type == "cuda" and layout == "packed" else layout
+    try:
+        with torch.inference_mode():
+            target = load_target(
+                options.model_dir, DTYPES[options.dtype], device, options.load_format, linear
+            )
+            drafter = batch_drafter(options, knobs, target)
+            state = target.new_state(options.slots, options.max_total_tokens)
+            if drafter is not None:
+                drafter.open(options.slots, options.max_total_tokens)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"{options.slots} slots of {options.max_total_tokens} tokens do not fit beside the "
+            f"weights: lower --max-running-requests or --max-total-tokens ({error})"
+        ) from error
+    replay = drafter if isinstance(drafter, ReplayDrafter) else None
+    rule = replay.verify if replay is not None else verify
+    decoder = BatchDecoder(target, state, drafter, knobs, StopRules(decode_text), rule)
+    slots = Slots(state, options.slots, options.max_total_tokens, options.prefix_reuse)
+    return BatchEngine(served, decoder, slots, replay is not None)
+
+
+def batch_drafter(
+    options: BatchOptions, knobs: EngineConfig, target: Target
+) -> BatchDrafter | None:
+    """The drafter engine.toml names. Its tables are read even when speculation is off."""
+    name = knobs.speculation.drafter
+    known = (*DRAFTERS, *BATCH_DRAFTERS)
+    for given in (name, *knobs.drafters):
+        if given not in known:
+            raise unknown_name("engine.toml drafter", given, known)
+    where = "engine.toml [drafters.replay]"
+    replay = read_table(ReplayOptions, knobs.drafters.get("replay", {}), where)
+    draft_tokens = knobs.speculation.draft_tokens
+    if not options.speculation:
+        return None
+    if name in PARALLEL_DRAFTERS:
+        return _parallel(name, options, knobs, target)
+    if name == "replay":
+        histogram = read_histogram(options.root / replay.histogram, draft_tokens)
+        inner = _parallel(replay.drafter, options, knobs, target) if replay.drafter else None
+        return ReplayDrafter(histogram, draft_tokens, inner, replay.seed)
+    own = {key: table for key, table in knobs.drafters.items() if key in DRAFTERS}
+    single = replace(knobs, drafters=own)
+    return PerSlotDrafter(lambda: make_drafter(single), draft_tokens)
+
+
+def _parallel(
+    name: str, options: BatchOptions, knobs: EngineConfig, target: Target
+) -> BatchDrafter:
+    if name not in PARALLEL_DRAFTERS:
+        raise unknown_name("engine.toml [drafters.replay] drafter", name, PARALLEL_DRAFTERS)
+    where = f"engine.toml [drafters.{name}]"
+    table = read_table(DrafterOptions, knobs.drafters.get(name, {}), where)
+    if options.draft_model_dir is None:
+        raise ConfigError(f"engine.toml drafter {name!r} has weights: give --draft-model-dir")
+    return load_drafter(
+        options.draft_model_dir, target, target.dtype, target.device, options.load_format, table
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    return torch.device(name)
+
+
+def _check_sizes(options: BatchOptions, knobs: EngineConfig, served: ServedModel) -> None:
+    if not 1 < options.max_total_tokens <= served.max_positions:
+        raise ConfigError(
+            f"--max-total-tokens {options.max_total_tokens}: 2 to max_position_embeddings="
+            f"{served.max_positions}"
+        )
+    if options.dtype == "fp8" and not served.quantised and options.load_format != "dummy":
+        raise ConfigError("--dtype fp8: config.json has no quantization_config; use bf16 or fp32")
+    batching = knobs.batching
+    if options.slots + batching.prefill_rows > batching.rows_per_step:
+        raise ConfigError(
+            f"engine.toml [batching] rows_per_step={batching.rows_per_step}: at least "
+            f"--max-running-requests {options.slots} + prefill_rows {batching.prefill_rows}"
+        )

@@ -1,0 +1,151 @@
+"""Continuous batching: a FIFO queue with a limit, then slots that advance together step by step."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import NamedTuple
+
+from native_engine.batching.batch_engine import BatchEngine
+from native_engine.batching.sequence import Running
+from native_engine.errors import QueueFull, TooManyRequests
+from native_engine.requests import GenerateResult
+from native_engine.scheduler import Job
+
+_log = logging.getLogger(__name__)
+
+
+class _Admitted(NamedTuple):
+    job: Job
+    running: Running
+
+
+class BatchScheduler:
+    """`submit` from any thread; requests get slots in order of arrival. Callbacks of a job are
+    called on the engine thread: they must return at once."""
+
+    def __init__(self, engine: BatchEngine, max_queued: int) -> None:
+        self.engine = engine
+        self.max_queued = max_queued
+        self.last_progress = time.monotonic()
+        self._waiting: deque[Job] = deque()
+        self._admitted: list[_Admitted] = []
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Requests running and waiting."""
+        with self._changed:
+            return len(self._admitted), len(self._waiting)
+
+    def submit(self, jobs: list[Job]) -> None:
+        """Queue all of `jobs` or none.
+
+        Raises BadRequest for a request that fits no slot, TooManyRequests for more jobs than may
+        ever run and wait, QueueFull for more than may do so now."""
+        for job in jobs:
+            self.engine.slots.check(job.request)
+        most = self.engine.slots.count + self.max_queued
+        if len(jobs) > most:
+            raise TooManyRequests(f"{len(jobs)} prompts in one call; send at most {most}")
+        with self._changed:
+            if self._closed or not self.alive:
+                raise QueueFull("the engine has stopped; start it again")
+            if len(jobs) > most - len(self._admitted) - len(self._waiting):
+                raise QueueFull(
+                    f"{len(self._waiting)} requests wait (limit {self.max_queued}); retry later"
+                )
+            self._waiting.extend(jobs)
+            self._changed.notify()
+
+    def cancel(self, job: Job) -> None:
+        """Stop a job before its next step, or take it out of the queue."""
+        job.cancelled.set()
+        with self._changed:
+            if job in self._waiting:
+                self._waiting.remove(job)
+
+    def flush(self) -> None:
+        """Forget what earlier requests left in free slots."""
+        with self._changed:
+            self.engine.slots.flush()
+
+    def gauges(self) -> dict[str, float]:
+        """Slots in use, tokens that running requests and free slots hold, prefix reuse so far."""
+        with self._changed:
+            slots = self.engine.slots
+            held = sum(admitted.running.held for admitted in self._admitted)
+            return {
+                "slots": slots.count,
+                "slots_used": slots.count - slots.free,
+                "tokens_running": held,
+                "tokens_kept": slots.kept_tokens,
+                "prefix_hits": slots.prefix_hits,
+                "cached_tokens": slots.cached_tokens,
+            }
+
+    def close(self) -> None:
+        """End the thread after cancelling what runs and waits."""
+        with self._changed:
+            self._closed = True
+            for job in (*self._waiting, *(admitted.job for admitted in self._admitted)):
+                job.cancelled.set()
+            self._changed.notify()
+        self._thread.join(timeout=30)
+
+    def _loop(self) -> None:
+        while self._wait():
+            self.last_progress = time.monotonic()
+            self._admit()
+            for job, running in self._admitted:
+                if job.cancelled.is_set():
+                    running.abort()
+            self._retire()
+            sequences = [admitted.running for admitted in self._admitted]
+            if sequences:
+                self.engine.decoder.step(sequences)
+                self._retire()
+
+    def _wait(self) -> bool:
+        """Until there is work; False when there is none and never will be."""
+        with self._changed:
+            while not (self._waiting or self._admitted or self._closed):
+                self._changed.wait()
+            return bool(self._waiting or self._admitted)
+
+    def _admit(self) -> None:
+        slots, decoder = self.engine.slots, self.engine.decoder
+        with self._changed:
+            while self._waiting and slots.free:
+                job = self._waiting.popleft()
+                slot, held = slots.take(job.request)
+                decoder.begin(slot, held)
+                device = decoder.target.device
+                running = Running(job.request, slot, held, job.on_tokens, device)
+                running.result.replayed = self.engine.replayed
+                self._admitted.append(_Admitted(job, running))
+
+    def _retire(self) -> None:
+        ended = [admitted for admitted in self._admitted if admitted.running.done]
+        if not ended:
+            return
+        with self._changed:
+            self._admitted = [a for a in self._admitted if not a.running.done]
+            for _, running in ended:
+                self.engine.slots.give_back(running.slot, running.tokens[: running.held])
+        for job, running in ended:
+            outcome: GenerateResult | Exception = running.error or running.result
+            try:
+                job.on_done(outcome)
+            # A client's callback must not take the engine thread with it.
+            except Exception:
+                _log.exception("the answer of %s could not be handed over", job.request.id)
