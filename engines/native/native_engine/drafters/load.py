@@ -73,7 +73,7 @@ def _assemble(
 ) -> BlockDrafter:
     table = parts.embedding
     embed = target.embed if table is None else lambda ids: F.embedding(ids, table)
-    head = parts.head or target.head
+    head = parts.head or (lambda normed: target.head(normed.to(target.dtype)))
     if config.kind == "dspark":
         heads = (parts.markov, parts.confidence)
         return DSparkDrafter(parts.backbone, embed, head, options, *heads)
