@@ -76,7 +76,7 @@ class RaggedAttention:
     def __init__(self, rows: Rows, cache: KvSlots, masks: CausalMasks) -> None:
         """Raises StateError when `rows` do not continue the cache's slots, or do not fit."""
         self._rows, self._cache, self._masks = rows, cache, masks
-        self._where = cache.begin(rows)
+        self._places = cache.begin(rows)
         self._parts: dict[int | None, list[_Part]] = {}
 
     def __call__(
@@ -92,7 +92,7 @@ class RaggedAttention:
         (a view of a wider matrix will do): `[total, heads * head_dim]`.
 
         window: tokens a row sees, itself included; None: all. scale: None is 1/sqrt(head_dim)."""
-        self._cache.write(layer, self._where, kv)
+        self._cache.write(layer, self._places, kv)
         parts = self._parts.get(window)
         if parts is None:
             parts = self._parts[window] = self._prepare(window)

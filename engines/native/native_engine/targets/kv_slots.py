@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -9,8 +11,16 @@ from native_engine.errors import StateError
 from native_engine.targets.protocol import Rows
 
 
+class Places(NamedTuple):
+    """Where the rows of a forward pass go, `[total]` each."""
+
+    slots: Tensor
+    positions: Tensor
+
+
 class KvSlots:
-    """`data` `[layers, slots, capacity, 2 * kv_heads, head_dim]`, keys before values.
+    """`data` `[layers, slots, 2 * kv_heads, capacity, head_dim]`, keys before values: a head's
+    tokens lie together, since a decode step reads whole heads.
 
     A forward pass asks `begin` for room, `write`s each layer, and `commit` decides what stays.
     Rewinding costs nothing: rows after the committed length are overwritten by the next."""
@@ -28,7 +38,7 @@ class KvSlots:
         device: torch.device,
     ) -> None:
         self.kv_heads, self.head_dim, self.capacity = kv_heads, head_dim, capacity
-        shape = (layers, slots, capacity, 2 * kv_heads, head_dim)
+        shape = (layers, slots, 2 * kv_heads, capacity, head_dim)
         self.data = torch.zeros(shape, dtype=dtype, device=device)
         self._committed = [0] * slots
         self._written = [0] * slots
@@ -50,8 +60,8 @@ class KvSlots:
     def reset(self, slot: int) -> None:
         self.commit(slot, 0)
 
-    def begin(self, rows: Rows) -> Tensor:
-        """Make room for `rows`: where each goes, `[total]`, for `write`.
+    def begin(self, rows: Rows) -> Places:
+        """Make room for `rows`.
 
         StateError when a row does not continue its slot's committed tokens or does not fit; then
         nothing is changed."""
@@ -70,20 +80,17 @@ class KvSlots:
                 )
         for slot, start, begin, end in rows.spans:
             self._written[slot] = start + end - begin
-        runs = [
-            torch.arange(slot * self.capacity + start, slot * self.capacity + start + end - begin)
-            for slot, start, begin, end in rows.spans
-        ]
-        return torch.cat(runs).to(self.data.device)
+        slots = torch.tensor(rows.slots).repeat_interleave(torch.tensor(rows.counts))
+        return Places(slots.to(self.data.device), rows.positions.to(self.data.device))
 
-    def write(self, layer: int, where: Tensor, heads: Tensor) -> None:
+    def write(self, layer: int, places: Places, heads: Tensor) -> None:
         """Keys and values of the rows, `[total, 2 * kv_heads, head_dim]`, to their places."""
-        self.data[layer].flatten(0, 1).index_copy_(0, where, heads)
+        self.data[layer][places.slots, :, places.positions] = heads
 
     def views(self, slot: int, low: int, high: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of tokens `low:high` of `slot`, for each layer, each
         `[1, kv_heads, high - low, head_dim]`."""
-        run = self.data[:, slot : slot + 1, low:high].transpose(2, 3)
+        run = self.data[:, slot : slot + 1, :, low:high]
         keys, values = run[:, :, : self.kv_heads], run[:, :, self.kv_heads :]
         return list(zip(keys.unbind(0), values.unbind(0), strict=True))
 

@@ -25,8 +25,7 @@ def rows(*parts: tuple[int, int, int]) -> Rows:
 
 def append(cache: KvSlots, *parts: tuple[int, int, int]) -> Tensor:
     written = torch.randn(sum(count for _, _, count in parts), 4, 4)
-    where = cache.begin(rows(*parts))
-    cache.write(1, where, written)
+    cache.write(1, cache.begin(rows(*parts)), written)
     return written
 
 
