@@ -48,7 +48,9 @@ def test_chunks_tokens_and_verify_steps_of_ragged_sequences(tmp_path: Path) -> N
     state, done = target.new_state(8, 230), [0] * 8
     while any(at < len(text) for at, text in zip(done, texts, strict=True)):
         live = [s for s in range(8) if done[s] < len(texts[s]) and draw.random() < 0.7]
-        counts = {s: draw.choice([1, 1, 2, 5, 8, 17, 70, 100]) for s in draw.sample(live, len(live))}
+        counts = {
+            s: draw.choice([1, 1, 2, 5, 8, 17, 70, 100]) for s in draw.sample(live, len(live))
+        }
         runs = {s: (done[s], texts[s][done[s] : done[s] + n]) for s, n in counts.items()}
         if not runs:
             continue
