@@ -8,6 +8,8 @@ from typing import ClassVar
 import pytest
 
 from engines.conformance import EngineConformance
+from settings.loading import load_setting
+from settings.schema import Setting
 
 SETTINGS = Path(__file__).parent.parent / "data" / "settings"
 
@@ -16,6 +18,22 @@ class TestNativeFp32(EngineConformance):
     setting_name: ClassVar[str] = str(SETTINGS / "tiny-fp32" / "setting.toml")
     engine_name: ClassVar[str] = "native"
     near_tie: ClassVar[float] = 1e-4
+
+
+class TestNativeBatchFp32(EngineConformance):
+    """Eight requests at a time: the batch path."""
+
+    setting_name: ClassVar[str] = str(SETTINGS / "tiny-fp32" / "setting.toml")
+    engine_name: ClassVar[str] = "native"
+    # Attention over a prompt and over a verify step's few rows round apart.
+    near_tie: ClassVar[float] = 1e-4
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def setting(cls) -> Setting:
+        setting = load_setting(cls.setting_name)
+        serving = setting.serving.model_copy(update={"max_running_requests": 8})
+        return setting.model_copy(update={"serving": serving})
 
 
 @pytest.mark.slow

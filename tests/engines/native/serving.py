@@ -10,6 +10,8 @@ from pathlib import Path
 
 import uvicorn
 
+from native_engine.batching.batch_engine import BatchOptions, load_batch_engine
+from native_engine.batching.batch_scheduler import BatchScheduler
 from native_engine.config import EngineConfig
 from native_engine.engine import load_engine
 from native_engine.scheduler import Scheduler
@@ -27,11 +29,32 @@ def serve(
     max_queued: int = 8,
     tokens: int = 256,
     max_body_bytes: int = MAX_BODY_BYTES,
+    slots: int = 1,
+    prefix_reuse: bool = False,
+    knobs: EngineConfig | None = None,
 ) -> Iterator[tuple[str, ServerState]]:
-    """Base URL and state; the server is stopped at the end."""
+    """Base URL and state; the server is stopped at the end. More than one slot: the batch path."""
     tokenizer = Tokenizer(folder)
-    knobs = EngineConfig()
-    engine = load_engine(folder, knobs, "fp32", tokens, speculation, tokenizer.decode)
+    knobs = knobs or EngineConfig()
+    scheduler: Scheduler | BatchScheduler
+    if slots == 1:
+        engine = load_engine(folder, knobs, "fp32", tokens, speculation, tokenizer.decode)
+        scheduler = Scheduler(engine, max_queued)
+    else:
+        options = BatchOptions(
+            model_dir=folder,
+            dtype="fp32",
+            device="cpu",
+            load_format="safetensors",
+            slots=slots,
+            max_total_tokens=tokens,
+            speculation=speculation,
+            prefix_reuse=prefix_reuse,
+            draft_model_dir=None,
+            root=folder,
+        )
+        batch = load_batch_engine(options, knobs, tokenizer.decode)
+        scheduler = BatchScheduler(batch, max_queued)
     facts = LaunchFacts(
         model_dir=str(folder),
         served_model_name="tiny",
@@ -41,11 +64,11 @@ def serve(
         threads=1,
         speculation=speculation,
         max_total_tokens=tokens,
-        max_running_requests=1,
+        max_running_requests=slots,
         max_queued_requests=max_queued,
         max_body_bytes=max_body_bytes,
     )
-    state = ServerState(facts, knobs, Scheduler(engine, max_queued), tokenizer)
+    state = ServerState(facts, knobs, scheduler, tokenizer)
     server = uvicorn.Server(
         uvicorn.Config(create_app(state), host="127.0.0.1", port=0, log_level="error")
     )

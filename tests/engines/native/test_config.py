@@ -107,7 +107,7 @@ def test_a_missing_or_misshapen_tensor_is_named(tmp_path: Path) -> None:
 def test_launch_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_args(["--model-dir", "x"]).host == "127.0.0.1"
     with pytest.raises(SystemExit):
-        parse_args(["--model-dir", "x", "--max-running-requests", "4"])
+        parse_args(["--model-dir", "x", "--max-running-requests", "0"])
     assert main(["--model-dir", str(tmp_path)]) == 2
     assert "config.json" in capsys.readouterr().err
     make_folder(tmp_path)
