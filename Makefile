@@ -4,7 +4,7 @@ PORT ?= 5000
 export OMP_NUM_THREADS ?= 1
 RUN = PYTHONPATH=.:engines/native .venv/bin/python
 
-.PHONY: search test test-slow lint ui setup setup-dev
+.PHONY: search test test-slow lint ui setup setup-dev sglang-cpu
 
 search: setup            ## find, verify, measure and export a faster engine for the embedded model
 	scripts/specfarm search $(SETTING) $(ARGS)
@@ -22,6 +22,9 @@ lint: setup-dev          ## ruff and mypy --strict
 
 ui: setup                ## MLflow on http://127.0.0.1:$(PORT)
 	scripts/specfarm ui --port $(PORT)
+
+sglang-cpu:              ## a real SGLang server for the slow contract tests, in .venv-sglang-cpu
+	@scripts/setup_env.sh sglang-cpu
 
 setup:
 	@scripts/setup_env.sh demo

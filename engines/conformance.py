@@ -11,10 +11,11 @@ It says nothing of speed, nor of losslessness between arms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import httpx
 import psutil
 import pytest
 
@@ -33,24 +34,39 @@ from settings.schema import ArmName, Setting
 from settings.weights import ensure_target
 
 
+BAD_REQUESTS: dict[str, dict[str, Any]] = {
+    "empty": {},
+    "no_ids": {"input_ids": [], "sampling_params": {}},
+    "negative_id": {"input_ids": [-1], "sampling_params": {}},
+    "id_beyond_vocabulary": {"input_ids": [2**30], "sampling_params": {}},
+    "text_as_ids": {"input_ids": "abc", "sampling_params": {}},
+    "negative_length": {"input_ids": [3], "sampling_params": {"max_new_tokens": -1}},
+    "prompt_too_long": {"input_ids": [3] * 100_000, "sampling_params": {}},
+}
+
+
 class EngineConformance:
-    """Class attributes: `setting_name` (name or path), `engine_name` (registry), `arm`, a prompt
-    of `prompt_ids` valid for the setting's target, and the BF16 `near_tie` between a prefill and
-    a decode kernel, in the forcing's own unit (0: the same numbers). An engine that is never used
-    to force others may set `serves_logprobs` False: it must then refuse."""
+    """Class attributes: `setting_name` (name or path), `engine_name` (registry), `arm`, `changes` of
+    the setting's [engine] (another engine's arms speak its own flags), a prompt of `prompt_ids` valid
+    for the setting's target, and the BF16 `near_tie` between a prefill and a decode kernel, in the
+    forcing's own unit (0: the same numbers). An engine that is never used to force others may set
+    `serves_logprobs` False: it must then refuse. `fatal`: bad requests (by their test's id) that a
+    released engine is known to die of; ours may name none."""
 
     setting_name: ClassVar[str]
     engine_name: ClassVar[str]
     arm: ClassVar[ArmName] = "stock"
+    changes: ClassVar[Mapping[str, Any]] = {}
     prompt_ids: ClassVar[tuple[int, ...]] = tuple(range(3, 30))
     near_tie: ClassVar[float] = 0.0
     serves_logprobs: ClassVar[bool] = True
+    fatal: ClassVar[frozenset[str]] = frozenset()
 
     @pytest.fixture(scope="class")
     @classmethod
     def setting(cls) -> Setting:
         setting = load_setting(cls.setting_name)
-        choice = setting.engine.model_copy(update={"name": cls.engine_name})
+        choice = setting.engine.model_copy(update={"name": cls.engine_name, **cls.changes})
         return setting.model_copy(update={"engine": choice})
 
     @pytest.fixture(scope="class")
@@ -130,21 +146,43 @@ class EngineConformance:
         client.flush_cache()
         assert client.generate(self.request()).output_ids == before
 
-    @pytest.mark.parametrize(
-        "payload",
-        [
-            {},
-            {"input_ids": [], "sampling_params": {}},
-            {"input_ids": [-1], "sampling_params": {}},
-            {"input_ids": [2**30], "sampling_params": {}},
-            {"input_ids": "abc", "sampling_params": {}},
-            {"input_ids": [3], "sampling_params": {"max_new_tokens": -1}},
-            {"input_ids": [3] * 100_000, "sampling_params": {}},
-        ],
-    )
-    def test_bad_requests_are_refused_and_survived(
-        self, client: EngineClient, payload: dict[str, Any]
+    def test_a_list_of_prompts_gives_a_list(
+        self, engine: EngineProcess, client: EngineClient
     ) -> None:
+        prompts = [self.prompt_ids, self.prompt_ids[:9]]
+        alone = [
+            client.generate(GenerationRequest("r", ids, 8, ignore_eos=True)).output_ids
+            for ids in prompts
+        ]
+        sampling = {"temperature": 0.0, "max_new_tokens": 8, "ignore_eos": True}
+        payload = {"input_ids": [list(ids) for ids in prompts], "sampling_params": sampling}
+        reply = httpx.post(f"{engine.url}/generate", json=payload, timeout=client.timeout_s)
+        assert [tuple(answer["output_ids"]) for answer in reply.json()] == alone
+        for ids, answer in zip(prompts, reply.json(), strict=True):
+            meta = answer["meta_info"]
+            assert meta["finish_reason"] == {"type": "length", "length": 8} and meta["id"]
+            assert (meta["prompt_tokens"], meta["completion_tokens"]) == (len(ids), 8)
+
+    @pytest.mark.parametrize("path", ["/health", "/health_generate", "/flush_cache", "/v1/models"])
+    def test_sglangs_clients_find_what_they_ask(
+        self, engine: EngineProcess, client: EngineClient, path: str
+    ) -> None:
+        reply = httpx.get(engine.url + path, timeout=client.timeout_s)
+        assert reply.status_code == 200
+        if path == "/v1/models":
+            name = load_setting(self.setting_name).target.name
+            assert [model["id"] for model in reply.json()["data"]] == [name]
+
+    def test_a_client_that_hangs_up_leaves_it_serving(self, client: EngineClient) -> None:
+        before = client.generate(self.request()).output_ids
+        cut = client.stream(self.request(100), cut=4)
+        assert before[:4] == cut.output_ids[:4]
+        assert client.generate(self.request()).output_ids == before
+
+    @pytest.mark.parametrize("bad", BAD_REQUESTS)
+    def test_bad_requests_are_refused_and_survived(self, client: EngineClient, bad: str) -> None:
+        if bad in self.fatal:
+            pytest.skip(f"{self.engine_name} is known to die of it")
         with pytest.raises(BadRequest):
-            client.post("/generate", payload)
+            client.post("/generate", BAD_REQUESTS[bad])
         assert client.health()

@@ -21,10 +21,11 @@ from engines.process_registry import LAUNCH_ID, ProcessRegistry, new_record
 from engines.registry import engine_driver
 from engines.sandbox.allow_list import SHARED_MEMORY, allow_list
 from engines.sandbox.level import active_level
-from engines.sandbox.needs import internal_ports
+from engines.sandbox.needs import internal_ports, readable_folders
 from engines.sandbox.start import start_confined
 from settings.paths import shared_dir, work_dir
 from settings.schema import ArmName, Setting
+from settings.weights import ensure_drafter
 
 _PORT_ATTEMPTS = 4
 _PROBE_TIMEOUT_S = 5.0
@@ -114,7 +115,10 @@ def _start(
     registry = ProcessRegistry()
     scratch = Path(tempfile.mkdtemp(prefix="engine-", dir=work_dir("scratch")))
     cache_dir = shared_dir("caches", tree_hash)
-    allowed = allow_list(tree_dir, model_dir, (cache_dir, scratch, Path(SHARED_MEMORY)))
+    drafter_dir = ensure_drafter(setting)
+    also = (*readable_folders(driver), *([] if drafter_dir is None else [drafter_dir]))
+    writable = (cache_dir, scratch, Path(SHARED_MEMORY))
+    allowed = allow_list(tree_dir, model_dir, writable, also=also)
     record = new_record(
         setting=setting.name,
         arm=arm,

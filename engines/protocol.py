@@ -60,6 +60,15 @@ class RowShapes(Protocol):
         ...
 
 
+@runtime_checkable
+class StockKnobs(Protocol):
+    """A driver whose stock tree is told by engine.toml what a setting's released system does."""
+
+    def stock_knobs(self, setting: Setting) -> Mapping[str, KnobValue]:
+        """engine.toml keys of the setting's stock tree; none where it is as in this checkout."""
+        ...
+
+
 def arm_args(setting: Setting, arm: ArmName) -> tuple[str, ...]:
     """The launch arguments of an arm; `final` and `candidate` fall back to stock's, so that a
     candidate is launched exactly as the baseline it is compared with."""

@@ -11,6 +11,7 @@ from settings.name_hint import name_hint
 
 _DRIVERS: dict[str, str] = {
     "native": "engines.native_driver:NativeDriver",
+    "sglang": "engines.sglang_driver:SglangDriver",
     "transformers": "engines.reference_driver:TransformersDriver",
 }
 

@@ -11,6 +11,7 @@ from engines.certificate import CERTIFICATE, Status, check_files, read_certifica
 from engines.errors import EngineError
 from engines.final_folder import LOCK, read_lock, rebuild_final
 from engines.patch_policy import PatchPolicy
+from engines.protocol import StockKnobs
 from engines.registry import engine_driver
 from engines.tree_store import Tree, TreeStore
 from settings.loading import list_settings, load_setting
@@ -35,9 +36,12 @@ def store_for(setting: Setting) -> TreeStore:
 
 
 def import_stock(setting: Setting, store: TreeStore) -> Tree:
-    """The stock tree of this checkout for a setting's engine."""
+    """The stock tree of this checkout for a setting's engine, with the setting's drafter."""
     name = setting.engine.name
-    return store.import_stock(engine_driver(name).stock_source(), name)
+    driver = engine_driver(name)
+    tree = store.import_stock(driver.stock_source(), name)
+    knobs = driver.stock_knobs(setting) if isinstance(driver, StockKnobs) else {}
+    return store.commit_knobs(tree.commit, knobs) if knobs else tree
 
 
 def final_folder(setting: Setting) -> Path:

@@ -16,6 +16,9 @@ SETTING_OWNED_KEYS = frozenset(
     {
         "target",
         "model_dir",
+        "draft_model_dir",
+        "device",
+        "prefix_reuse",
         "revision",
         "dtype",
         "weights_dtype",
@@ -39,6 +42,19 @@ SETTING_OWNED_KEYS = frozenset(
     }
 )
 _OWNED_FLAGS = SETTING_OWNED_KEYS | {"engine_config"}
+
+
+def refuse_owned_flags(
+    setting: Setting, arm: ArmName, given: tuple[str, ...], owned: frozenset[str]
+) -> None:
+    """Raise EngineError where the arm's args set what a field of the setting owns."""
+    for word in given:
+        flag = word.split("=", 1)[0]
+        if flag.startswith("--") and flag[2:].replace("-", "_") in owned:
+            raise EngineError(
+                f"{setting.name}: engine.arms.{arm}.args may not set {flag}",
+                "The setting's own fields and the launcher set it",
+            )
 
 
 class ServerDriver:
@@ -69,14 +85,8 @@ class ServerDriver:
             EngineError: the arm's args set what a field of the setting owns.
         """
         given = arm_args(setting, arm)
-        for word in given:
-            flag = word.split("=", 1)[0]
-            if flag.startswith("--") and flag[2:].replace("-", "_") in _OWNED_FLAGS:
-                raise EngineError(
-                    f"{setting.name}: engine.arms.{arm}.args may not set {flag}",
-                    "The setting's own fields and the launcher set it",
-                )
-        flags = {
+        refuse_owned_flags(setting, arm, given, _OWNED_FLAGS)
+        flags: dict[str, object] = {
             "--model-dir": model_dir,
             "--host": host,
             "--port": port,
@@ -87,9 +97,14 @@ class ServerDriver:
             "--max-running-requests": setting.serving.max_running_requests,
             "--served-model-name": setting.target.name,
             "--tree-hash": tree_hash,
+            **self.further_flags(setting, arm),
         }
         owned = [str(part) for pair in flags.items() for part in pair]
         return (sys.executable, "-m", self.module, *given, *owned)
+
+    def further_flags(self, setting: Setting, arm: ArmName) -> dict[str, object]:
+        """What only this engine is told of the setting."""
+        return {}
 
     def environment(self, tree: Path, cache_dir: Path) -> dict[str, str]:
         return {"PYTHONPATH": str(tree)}

@@ -8,4 +8,4 @@ python="${SPECFARM_PYTHON:-}"
 if [ -z "$python" ]; then
     if [ -x "$here/.venv/bin/python" ]; then python="$here/.venv/bin/python"; else python=python3; fi
 fi
-PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m settings.weights "$@"
+PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m settings.download "$@"

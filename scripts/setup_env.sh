@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes (or reuses) the virtual environment this checkout runs in and links it as .venv.
 #   scripts/setup_env.sh [demo|dev|gpu|claude]      default: demo (what `make search` needs)
+#   scripts/setup_env.sh sglang-cpu                 another engine's own environment: .venv-sglang-cpu
 # A finished environment is cached under ~/.cache/specfarm (or $SPECFARM_VENVS) by the hash of its
 # requirement files and Python version, so a second clone installs nothing.
 set -euo pipefail
@@ -23,6 +24,9 @@ lock_files() {
     for include in $(sed -n 's/^-r //p' "$file"); do lock_files "requirements/$include"; done
 }
 hash=$( { "$python" -c 'import sys, platform; print(sys.version_info[:2], platform.machine())'; cat $(lock_files "$lock" | sort -u); } | sha256sum | cut -c1-16)
+# An engine's list is whole and leaves out what it pins but does not need here.
+link=.venv; closed=()
+case $set_name in sglang-*) link=.venv-$set_name; closed=(--no-deps) ;; esac
 venv="${SPECFARM_VENVS:-$HOME/.cache/specfarm}/$set_name-$hash"
 mkdir -p "$(dirname "$venv")"
 exec 9>"$venv.lock"
@@ -31,11 +35,11 @@ if [ ! -f "$venv/.complete" ]; then
     echo "setup_env: installing $lock into $venv (about 5 minutes the first time)"
     rm -rf "$venv"
     "$python" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$lock"
-    "$venv/bin/python" -m pip check >/dev/null
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ${closed[@]+"${closed[@]}"} -r "$lock"
+    [ ${#closed[@]} -gt 0 ] || "$venv/bin/python" -m pip check >/dev/null
     touch "$venv/.complete"
 fi
-if [ -L .venv ] || [ ! -e .venv ]; then ln -sfn "$venv" .venv; else
-    echo "setup_env: .venv is a folder of your own: leaving it as it is" >&2
+if [ -L "$link" ] || [ ! -e "$link" ]; then ln -sfn "$venv" "$link"; else
+    echo "setup_env: $link is a folder of your own: leaving it as it is" >&2
 fi
 echo "setup_env: ready ($venv)"

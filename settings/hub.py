@@ -1,89 +1,181 @@
-"""Pinned snapshots and files of the Hugging Face hub."""
+"""Pinned snapshots and files of the Hugging Face hub.
+
+A snapshot is listed first (names and sizes at one commit), so that room on the disk is known before
+the first byte and completeness after the last. Files that have arrived stay in the hub cache of the
+data folder: a download that broke off goes on with what is missing.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NoReturn, TypeVar
 
-import httpx
-from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import filter_repo_objects
 
+from settings.disk_space import check_room
 from settings.errors import ProvisionError
 from settings.paths import shared_dir
 from settings.provision import Progress
+from settings.revisions import RepositoryKind, pinned_revision
 
+ENDPOINT: str | None = None
+"""Another hub's address; None is the library's own (`HF_ENDPOINT`, else the public hub)."""
 _MODEL_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-_LOCAL_CHECKPOINT = "put the files in a folder and use a checkpoint with source = 'local'"
-_LOCAL_FILE = "give the prompt set file = a local copy"
-_UNREACHABLE = (LocalEntryNotFoundError, OfflineModeIsEnabled, httpx.HTTPError, OSError)
+_DEFAULT_BRANCH = "main"
+_SERVER_FAULT = 500
+_BROKEN_OFF_S = 3600.0
+# The library changed its HTTP client between the versions we allow; each one's base is here.
+_TRANSPORT_ERRORS = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a repository holds at the commit `revision` (40 hex): path -> bytes."""
+
+    revision: str
+    sizes: Mapping[str, int]
+
+
+def resolved_revision(repository: str, revision: str, kind: RepositoryKind) -> str:
+    """The 40-hex commit a setting's `revision` means; `resolve` asks the hub once and records it.
+
+    Raises:
+        ProvisionError: the hub is not reachable or refuses.
+    """
+    return pinned_revision(
+        repository, revision, kind, lambda: _list(repository, _DEFAULT_BRANCH, kind).revision
+    )
 
 
 def download_snapshot(repository: str, revision: str, folder: Path, progress: Progress) -> None:
     """Model files of `repository` at the 40-hex `revision` into `folder`.
 
     Raises:
-        ProvisionError: refused (gated, no such revision) or not reachable.
+        ProvisionError: refused (gated, no such revision), not reachable, no room on the disk, or
+            not what the hub listed.
     """
-    progress(f"downloading {repository} at {revision[:12]} from the hub")
-    try:
-        cached = snapshot_download(
-            repository,
-            revision=revision,
-            cache_dir=shared_dir("hub"),
-            allow_patterns=_MODEL_FILES,
-        )
-    except HfHubHTTPError as error:
-        raise _refused(repository, revision, error) from None
-    except _UNREACHABLE as error:
-        raise _unreachable(repository, revision, error, _LOCAL_CHECKPOINT) from None
-    if not (Path(cached) / "config.json").is_file():
+    listing = _list(repository, revision, "model")
+    names = set(filter_repo_objects(listing.sizes, allow_patterns=_MODEL_FILES))
+    if "config.json" not in names:
         raise ProvisionError(
             f"{repository} at {revision} holds no config.json", "Check checkpoint.repository"
         )
-    _link_tree(Path(cached), folder)
+    cache = shared_dir("hub")
+    _remove_broken_off(cache)
+    absent = [name for name in names if not _is_cached(repository, revision, name, cache)]
+    needed = sum(listing.sizes[name] for name in absent)
+    check_room(f"{repository} at {revision[:12]}", needed, cache)
+    progress(
+        f"downloading {repository} at {revision[:12]} from the hub: "
+        f"{len(absent)} of {len(names)} files, {needed / 1e9:.2f} GB"
+    )
+    fetched = _asked(
+        repository,
+        revision,
+        lambda: snapshot_download(
+            repository,
+            revision=revision,
+            cache_dir=cache,
+            allow_patterns=_MODEL_FILES,
+            endpoint=ENDPOINT,
+        ),
+    )
+    for name in sorted(names):
+        _check_size(Path(fetched) / name, listing.sizes[name], repository)
+        _link(Path(fetched) / name, folder / name)
 
 
 def download_file(
-    repository: str, revision: str, file: str, kind: Literal["model", "dataset"], target: Path
+    repository: str, revision: str, file: str, kind: RepositoryKind, target: Path
 ) -> None:
     """One file of `repository` at `revision`, copied to `target`; raises as above."""
-    try:
-        cached = hf_hub_download(
-            repository, file, revision=revision, repo_type=kind, cache_dir=shared_dir("hub")
-        )
-    except HfHubHTTPError as error:
-        raise _refused(repository, revision, error) from None
-    except _UNREACHABLE as error:
-        raise _unreachable(repository, revision, error, _LOCAL_FILE) from None
+    cached = _asked(
+        repository,
+        revision,
+        lambda: hf_hub_download(
+            repository,
+            file,
+            revision=revision,
+            repo_type=kind,
+            cache_dir=shared_dir("hub"),
+            endpoint=ENDPOINT,
+        ),
+    )
     shutil.copyfile(cached, target)
 
 
-def _refused(repository: str, revision: str, error: Exception) -> ProvisionError:
-    return ProvisionError(
-        f"the hub refused {repository} at {revision}: {_first_line(error)}",
-        "Check the name and revision; for a gated repository log in with `hf auth login`",
-    )
+def _list(repository: str, revision: str, kind: RepositoryKind) -> Listing:
+    def ask() -> Listing:
+        info = HfApi(endpoint=ENDPOINT).repo_info(
+            repository, revision=revision, repo_type=kind, files_metadata=True
+        )
+        files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+        return Listing(str(info.sha), files)
+
+    return _asked(repository, revision, ask)
 
 
-def _unreachable(
-    repository: str, revision: str, error: Exception, otherwise: str
-) -> ProvisionError:
-    return ProvisionError(
-        f"the hub cannot be reached for {repository} at {revision}: {_first_line(error)}",
-        f"Connect to it, or {otherwise}",
-    )
+def _asked(repository: str, revision: str, ask: Callable[[], _T]) -> _T:
+    """`ask()`, what goes wrong put in words."""
+    where = f"{repository} at {revision}"
+    try:
+        return ask()
+    except HfHubHTTPError as error:
+        if error.response is not None and error.response.status_code >= _SERVER_FAULT:
+            _unreachable(where, error)
+        raise ProvisionError(
+            f"the hub refused {where}: {_first_line(error)}",
+            "Check the name and revision; for a gated repository log in with `hf auth login`",
+        ) from None
+    except (OSError, *_TRANSPORT_ERRORS) as error:
+        _unreachable(where, error)
 
 
-def _link_tree(source: Path, target: Path) -> None:
-    """Hard links to the cache's files: it can resume a broken download, and nothing lies twice."""
-    for file in source.rglob("*"):
-        if file.is_file():
-            link = target / file.relative_to(source)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            os.link(file.resolve(), link)
+def _unreachable(where: str, error: Exception) -> NoReturn:
+    raise ProvisionError(
+        f"the hub cannot be reached for {where}: {_first_line(error)}",
+        "Connect to it and try again (what has arrived is kept); or copy shared/ of the data folder "
+        "from a machine that has it; or use a checkpoint with source = 'local', or a prompt set "
+        "with file = a local copy",
+    ) from None
+
+
+def _is_cached(repository: str, revision: str, name: str, cache: Path) -> bool:
+    found = try_to_load_from_cache(repository, name, cache_dir=cache, revision=revision)
+    return isinstance(found, str)
+
+
+def _remove_broken_off(cache: Path) -> None:
+    """Parts of files that a killed download left an hour ago or longer: nothing asks for them."""
+    for part in cache.glob("*/blobs/*.????????.incomplete"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - part.stat().st_mtime > _BROKEN_OFF_S:
+                part.unlink()
+
+
+def _check_size(file: Path, listed: int, repository: str) -> None:
+    found = file.stat().st_size if file.is_file() else 0
+    if found != listed:
+        real = file.resolve()
+        raise ProvisionError(
+            f"{repository}: {file.name} has {found} bytes, the hub lists {listed}",
+            f"Delete {real} and try again",
+        )
+
+
+def _link(source: Path, link: Path) -> None:
+    """A hard link to the cache's file: the cache stays whole, and nothing lies twice."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    os.link(source.resolve(), link)
 
 
 def _first_line(error: Exception) -> str:

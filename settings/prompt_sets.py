@@ -176,11 +176,12 @@ def _file_of(source: PromptSource, found: RowSet, progress: Progress) -> Path:
     if source.revision is None:
         raise SettingError(
             f"prompt set {source.set!r} comes from the hub and pins no revision",
-            "Add revision = '<40 hex>' to it, or file = a local copy",
+            "Add revision = '<40 hex>' or 'resolve' to it, or file = a local copy",
         )
-    from settings.hub import download_file
+    from settings.hub import download_file, resolved_revision
 
-    hub, revision = found.source, source.revision
+    hub = found.source
+    revision = resolved_revision(hub.repository, source.revision, "dataset")
     target = shared_dir("prompts") / f"{source.set}-{revision[:12]}-{Path(hub.file).name}"
     return provide_file(
         target,

@@ -7,7 +7,7 @@ from pathlib import Path
 from settings.errors import SettingError
 from settings.hardware import hardware
 from settings.prompt_sets import Generator, prompt_set
-from settings.schema import Checkpoint, Setting
+from settings.schema import Checkpoint, Drafter, Setting
 
 _NEEDED = {
     "pypi": ("package", "version", "file", "sha256"),
@@ -59,11 +59,13 @@ def check_rules(setting: Setting, file: Path) -> None:
     for arm in ("ar", "stock"):
         if arm not in setting.engine.arms:
             refuse(f"engine.arms.{arm} is missing", f"Add a table [engine.arms.{arm}]")
+        if setting.baseline is not None and arm not in setting.baseline.arms:
+            refuse(f"baseline.arms.{arm} is missing", f"Add a table [baseline.arms.{arm}]")
+    _check_mode(setting, file)
     _check_verification(setting, file)
     _check_prompts(setting, file)
     _check_checkpoint(setting.target.checkpoint, "target.checkpoint", file)
-    if setting.drafter.checkpoint is not None:
-        _check_checkpoint(setting.drafter.checkpoint, "drafter.checkpoint", file)
+    _check_drafter(setting.drafter, file)
 
 
 def check_twin(setting: Setting, twin: Setting | None, file: Path) -> None:
@@ -78,7 +80,7 @@ def check_twin(setting: Setting, twin: Setting | None, file: Path) -> None:
                 f"{getattr(twin.target, field)!r}",
                 "An exact twin is fp32 throughout",
             )
-    ignored = {"name", "summary", "exact_twin"}
+    ignored = {"name", "summary", "status", "exact_twin"}
     mine = setting.model_dump(exclude=ignored)
     others = twin.model_dump(exclude=ignored)
     for dump in (mine, others):
@@ -98,6 +100,38 @@ def _check_checkpoint(checkpoint: Checkpoint, where: str, file: Path) -> None:
             raise SettingError(
                 f"{file}: {where}.{field} is missing for source {checkpoint.source!r}", "Add it"
             )
+
+
+def _check_drafter(drafter: Drafter, file: Path) -> None:
+    """A prompt-lookup drafter has no weights, every other has."""
+    if drafter.checkpoint is not None:
+        if drafter.kind == "ngram":
+            raise SettingError(
+                f"{file}: drafter.checkpoint is given, and drafter.kind = 'ngram' has no weights",
+                "Take it out, or name the drafter's kind",
+            )
+        _check_checkpoint(drafter.checkpoint, "drafter.checkpoint", file)
+    elif drafter.kind != "ngram":
+        raise SettingError(
+            f"{file}: drafter.checkpoint is missing for drafter.kind = {drafter.kind!r}",
+            "Add a table [drafter.checkpoint]",
+        )
+
+
+def _check_mode(setting: Setting, file: Path) -> None:
+    """Slices stop idle engines, which a GPU's driver may not survive; several requests at a time
+    are measured by blocks."""
+    mode, batched = setting.measurement.mode, setting.serving.concurrency > 1
+    if batched and mode != "blocks":
+        raise SettingError(
+            f"{file}: measurement.mode = {mode!r} with serving.concurrency = "
+            f"{setting.serving.concurrency}",
+            "Set mode to 'blocks'",
+        )
+    if mode == "slices" and hardware(setting.hardware.gpu).is_gpu:
+        raise SettingError(
+            f"{file}: measurement.mode = 'slices' on a GPU", "Use 'abba', which pauses nothing"
+        )
 
 
 def _check_verification(setting: Setting, file: Path) -> None:

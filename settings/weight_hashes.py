@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from settings.errors import ProvisionError
 from settings.provision import Progress, sha256_of
+from settings.revisions import known_revision
 from settings.schema import Checkpoint, Setting
 from settings.weights import ensure_target
 
@@ -39,10 +40,14 @@ def weight_hashes(setting: Setting, progress: Progress = log.info) -> WeightHash
 
 
 def pin_of(checkpoint: Checkpoint) -> str:
-    """What the setting itself says of the source; a local folder may have no hash."""
+    """What the setting itself says of the source, or what its first download recorded; a local
+    folder may have no hash."""
+    revision = checkpoint.revision
+    if checkpoint.repository is not None and revision is not None:
+        revision = known_revision(checkpoint.repository, revision)
     pins = {
         "pypi": checkpoint.sha256,
-        "hub": checkpoint.revision,
+        "hub": revision,
         "local": checkpoint.sha256,
         "random": str(checkpoint.seed),
     }

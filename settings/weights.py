@@ -1,7 +1,8 @@
 """Checkpoints on disk: from a setting's `[target.checkpoint]` to a folder any engine can load.
 
-The folder holds config.json, model.safetensors, tokenizer.json, tokenizer_config.json (with the
-chat template) and generation_config.json. It is made once, in the data folder.
+A target's folder holds config.json, safetensors, tokenizer.json, tokenizer_config.json (with the
+chat template) and generation_config.json; a hub's snapshot is kept as published. It is made once,
+in the data folder.
 
 **One BF16 folder serves both dtypes.** The target is whatever the stored bits are; a setting's
 FP32 twin loads the same BF16 values and upcasts them, so that the two differ in arithmetic only.
@@ -12,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import sys
 from pathlib import Path
 
-from settings.errors import ProvisionError, SpecfarmError
+from settings.errors import ProvisionError
 from settings.paths import shared_dir
 from settings.provision import Progress, provide_folder, sha256_of
+from settings.revisions import known_revision
 from settings.schema import Checkpoint, Setting
 
 log = logging.getLogger(__name__)
@@ -36,11 +37,23 @@ def ensure_drafter(setting: Setting, progress: Progress = log.info) -> Path | No
     checkpoint = setting.drafter.checkpoint
     if checkpoint is None:
         return None
-    return ensure_checkpoint(checkpoint, f"{setting.target.name}-{setting.drafter.kind}", progress)
+    return ensure_checkpoint(checkpoint, _drafter_name(setting), progress)
+
+
+def present_target(setting: Setting) -> Path | None:
+    """The target's folder if it is there already; fetches nothing and asks nobody."""
+    return present_checkpoint(setting.target.checkpoint, setting.target.name)
+
+
+def present_drafter(setting: Setting) -> Path | None:
+    """As `present_target`, for the drafter; None also for one without weights."""
+    checkpoint = setting.drafter.checkpoint
+    return None if checkpoint is None else present_checkpoint(checkpoint, _drafter_name(setting))
 
 
 def ensure_checkpoint(checkpoint: Checkpoint, name: str, progress: Progress = log.info) -> Path:
-    """Folder `models/<name>-bf16-<first 12 of the source's hash>`; a local checkpoint's own folder.
+    """Folder `models/<name>-bf16-<first 12 of the source's hash>`, of a hub's snapshot
+    `models/<repository's name>-<first 12 of the revision>`; a local checkpoint's own folder.
 
     Idempotent and safe to call from several processes at once.
 
@@ -50,25 +63,57 @@ def ensure_checkpoint(checkpoint: Checkpoint, name: str, progress: Progress = lo
     if checkpoint.source == "local":
         return _local(checkpoint)
     identity = _identity(checkpoint)
-    target = shared_dir("models") / f"{name}-bf16-{identity[:12]}"
-    provenance = {"format": FORMAT, "source": checkpoint.source, "identity": identity}
-
-    def complete(folder: Path) -> bool:
-        try:
-            return bool(json.loads((folder / "provenance.json").read_text()) == provenance)
-        except (OSError, ValueError):
-            return False
+    target = _folder(checkpoint, name, identity)
 
     def make(folder: Path) -> None:
         progress(f"{name}: making {target.name} from source {checkpoint.source}")
-        _make(checkpoint, folder, progress)
+        _make(checkpoint, identity, folder, progress)
+        provenance = _provenance(checkpoint, identity)
         (folder / "provenance.json").write_text(json.dumps(provenance) + "\n")
         progress(f"{name}: ready")
 
-    return provide_folder(target, complete, make)
+    return provide_folder(target, lambda f: _is_complete(f, checkpoint, identity), make)
 
 
-def _make(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
+def present_checkpoint(checkpoint: Checkpoint, name: str) -> Path | None:
+    """`ensure_checkpoint`'s folder if it is there and whole, else None."""
+    if checkpoint.source == "local":
+        folder = Path(_need(checkpoint, "path"))
+        return folder if (folder / "config.json").is_file() else None
+    if checkpoint.source == "hub":
+        repository, revision = _need(checkpoint, "repository"), _need(checkpoint, "revision")
+        identity = known_revision(repository, revision)
+        if identity is None:
+            return None
+    else:
+        identity = _identity(checkpoint)
+    folder = _folder(checkpoint, name, identity)
+    return folder if _is_complete(folder, checkpoint, identity) else None
+
+
+def _drafter_name(setting: Setting) -> str:
+    return f"{setting.target.name}-{setting.drafter.kind}"
+
+
+def _folder(checkpoint: Checkpoint, name: str, identity: str) -> Path:
+    if checkpoint.source == "hub":
+        return shared_dir("models") / f"{Path(checkpoint.repository or '').name}-{identity[:12]}"
+    return shared_dir("models") / f"{name}-bf16-{identity[:12]}"
+
+
+def _provenance(checkpoint: Checkpoint, identity: str) -> dict[str, object]:
+    return {"format": FORMAT, "source": checkpoint.source, "identity": identity}
+
+
+def _is_complete(folder: Path, checkpoint: Checkpoint, identity: str) -> bool:
+    try:
+        found = json.loads((folder / "provenance.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(found == _provenance(checkpoint, identity))
+
+
+def _make(checkpoint: Checkpoint, identity: str, folder: Path, progress: Progress) -> None:
     # Imported here: each source pulls in its own heavy libraries.
     if checkpoint.source == "random":
         from settings.random_model import write_random_llama
@@ -89,9 +134,7 @@ def _make(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
     else:
         from settings.hub import download_snapshot
 
-        download_snapshot(
-            _need(checkpoint, "repository"), _need(checkpoint, "revision"), folder, progress
-        )
+        download_snapshot(_need(checkpoint, "repository"), identity, folder, progress)
 
 
 def _identity(checkpoint: Checkpoint) -> str:
@@ -99,7 +142,11 @@ def _identity(checkpoint: Checkpoint) -> str:
     if checkpoint.source == "pypi":
         return _need(checkpoint, "sha256")
     if checkpoint.source == "hub":
-        return _need(checkpoint, "revision")
+        from settings.hub import resolved_revision
+
+        return resolved_revision(
+            _need(checkpoint, "repository"), _need(checkpoint, "revision"), "model"
+        )
     config = Path(_need(checkpoint, "config")) / "config.json"
     if not config.is_file():
         raise ProvisionError(f"{config} does not exist", "checkpoint.config names its folder")
@@ -129,33 +176,3 @@ def _need(checkpoint: Checkpoint, field: str) -> str:
             f"checkpoint.{field} is missing for source {checkpoint.source!r}", "Add it"
         )
     return value
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """`python -m settings.weights SETTING ...`: fetch models and prompts, print the folders."""
-    names = sys.argv[1:] if arguments is None else arguments
-    if not names or names[0] in ("-h", "--help"):
-        print("usage: python -m settings.weights SETTING [SETTING ...]", file=sys.stderr)
-        return 0 if names else 2
-    from settings.loading import load_setting
-    from settings.prompt_sets import fetch
-
-    def progress(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    try:
-        for name in names:
-            setting = load_setting(name)
-            print(ensure_target(setting, progress))
-            drafter = ensure_drafter(setting, progress)
-            if drafter is not None:
-                print(drafter)
-            fetch((*setting.prompts.search, *setting.prompts.heldout), progress)
-    except SpecfarmError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -57,6 +57,7 @@ def allow_list(
     writable: Iterable[Path],
     environment: Mapping[str, str] = os.environ,
     hidden: Iterable[Path] | None = None,
+    also: Iterable[Path] = (),
 ) -> AllowList:
     """What one launch may touch.
 
@@ -66,6 +67,7 @@ def allow_list(
         environment: where CUDA_HOME, LD_LIBRARY_PATH and SPECFARM_SANDBOX_READ come from.
         hidden: folders that stay out of sight even below a readable one (default: the data folder,
             the checkout of specfarm, the user's home); what is asked for inside them is allowed.
+        also: further folders to read: a drafter's weights, an environment of the engine's own.
     """
     out_of_sight = [path.resolve() for path in (_hidden() if hidden is None else hidden)]
     asked = [
@@ -73,6 +75,7 @@ def allow_list(
         Path(sys.executable),
         *map(Path, {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}),
         *_named_by(environment),
+        *also,
         tree,
         model_dir,
         *_linked_from(model_dir),

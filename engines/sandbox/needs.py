@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 
@@ -19,3 +20,17 @@ class InternalPorts(Protocol):
 def internal_ports(driver: object, port: int) -> tuple[int, ...]:
     """The driver's internal ports; none for most."""
     return driver.internal_ports(port) if isinstance(driver, InternalPorts) else ()
+
+
+@runtime_checkable
+class OwnEnvironment(Protocol):
+    """A driver whose engine does not run in specfarm's Python environment."""
+
+    def readable_folders(self) -> tuple[Path, ...]:
+        """Folders of its environment, to read and execute from."""
+        ...
+
+
+def readable_folders(driver: object) -> tuple[Path, ...]:
+    """The driver's further folders; none for most."""
+    return driver.readable_folders() if isinstance(driver, OwnEnvironment) else ()

@@ -92,6 +92,8 @@ def test_what_the_plan_changes(machine: str) -> None:
     connects = Filter(machine, replace(PLAN, internal_ports=(4000,)))
     assert connects("connect") == connects("socket", socket.AF_UNIX, 2) == ALLOWED
     assert connects("socket", socket.AF_INET, 2) == errno.EPERM
+    # Answered with success, and not carried out.
+    assert connects("sched_setscheduler") == 0
     assert Filter(machine, replace(PLAN, landlock_abi=2))("truncate") == errno.EPERM
 
 

@@ -1,0 +1,42 @@
+"""A real SGLang server on the CPU, with the tiny random model: minutes, most of them imports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from engines.conformance import EngineConformance
+from engines.errors import EngineError
+from engines.sglang_driver import sglang_python
+from settings.schema import Arm, ArmName
+
+SETTINGS = Path(__file__).parent.parent / "data" / "settings"
+
+
+def missing() -> str:
+    """Why there is no SGLang here; empty where there is."""
+    try:
+        sglang_python()
+    except EngineError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif(bool(missing()), reason=missing())
+class TestSglangFp32(EngineConformance):
+    setting_name: ClassVar[str] = str(SETTINGS / "tiny-fp32" / "setting.toml")
+    engine_name: ClassVar[str] = "sglang"
+    arm: ClassVar[ArmName] = "ar"
+    changes: ClassVar[Mapping[str, Any]] = {
+        "arms": {"ar": Arm(), "stock": Arm()},
+        "startup_deadline_s": 900.0,
+        "request_deadline_s": 240.0,
+    }
+    near_tie: ClassVar[float] = 1e-3
+    # Its scheduler indexes the embedding with them and ends.
+    fatal: ClassVar[frozenset[str]] = frozenset({"negative_id", "id_beyond_vocabulary"})
