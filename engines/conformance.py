@@ -33,7 +33,6 @@ from settings.loading import load_setting
 from settings.schema import ArmName, Setting
 from settings.weights import ensure_target
 
-
 BAD_REQUESTS: dict[str, dict[str, Any]] = {
     "empty": {},
     "no_ids": {"input_ids": [], "sampling_params": {}},
@@ -46,11 +45,11 @@ BAD_REQUESTS: dict[str, dict[str, Any]] = {
 
 
 class EngineConformance:
-    """Class attributes: `setting_name` (name or path), `engine_name` (registry), `arm`, `changes` of
-    the setting's [engine] (another engine's arms speak its own flags), a prompt of `prompt_ids` valid
-    for the setting's target, and the BF16 `near_tie` between a prefill and a decode kernel, in the
-    forcing's own unit (0: the same numbers). An engine that is never used to force others may set
-    `serves_logprobs` False: it must then refuse. `fatal`: bad requests (by their test's id) that a
+    """Class attributes: `setting_name` (name or path), `engine_name` (registry), `arm`, `changes`
+    of the setting's [engine] (another engine's arms speak its own flags), a prompt of `prompt_ids`
+    valid for the setting's target, and the BF16 `near_tie` between a prefill and a decode kernel,
+    in the forcing's own unit (0: the same numbers). An engine that is never used to force others
+    may set `serves_logprobs` False: it must then refuse. `fatal`: names of BAD_REQUESTS that a
     released engine is known to die of; ours may name none."""
 
     setting_name: ClassVar[str]

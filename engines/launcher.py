@@ -116,7 +116,7 @@ def _start(
     scratch = Path(tempfile.mkdtemp(prefix="engine-", dir=work_dir("scratch")))
     cache_dir = shared_dir("caches", tree_hash)
     drafter_dir = ensure_drafter(setting)
-    also = (*readable_folders(driver), *([] if drafter_dir is None else [drafter_dir]))
+    also = (*readable_folders(driver, setting), *([] if drafter_dir is None else [drafter_dir]))
     writable = (cache_dir, scratch, Path(SHARED_MEMORY))
     allowed = allow_list(tree_dir, model_dir, writable, also=also)
     record = new_record(

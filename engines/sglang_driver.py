@@ -49,14 +49,16 @@ _CPU_FLAGS = (
 )
 
 
-def sglang_python() -> Path:
-    """The interpreter that has SGLang.
+def sglang_python(gpu: str) -> Path:
+    """The interpreter that has SGLang for our `gpu` (or `cpu`, which `make sglang-cpu` serves).
 
     Raises:
         EngineError: none is named or made.
     """
     named = os.environ.get(PYTHON_VARIABLE)
     made = checkout_root() / ".venv-sglang-cpu" / "bin" / "python"
+    if not named and hardware(gpu).is_gpu:
+        raise EngineError(f"{PYTHON_VARIABLE} names no Python with SGLang for {gpu}", REMEDY)
     python = Path(named).expanduser() if named else made
     if not python.is_file():
         raise EngineError(f"SGLang's Python is not there: {python}", REMEDY)
@@ -96,7 +98,7 @@ class SglangDriver:
         """
         given = arm_args(setting, arm)
         refuse_owned_flags(setting, arm, given, _OWNED)
-        python = sglang_python()
+        python = sglang_python(setting.hardware.gpu)
         _check_version(setting, python)
         on_gpu = hardware(setting.hardware.gpu).is_gpu
         serving = setting.serving
@@ -134,9 +136,9 @@ class SglangDriver:
         """Its HTTP process asks itself once to warm up; its schedulers meet on the second."""
         return (port, port + 1 if port < 65535 else port - 1)
 
-    def readable_folders(self) -> tuple[Path, ...]:
+    def readable_folders(self, setting: Setting) -> tuple[Path, ...]:
         """SGLang's environment, and the Python it was made from."""
-        prefix = sglang_python().parent.parent
+        prefix = sglang_python(setting.hardware.gpu).parent.parent
         config = prefix / "pyvenv.cfg"
         lines = config.read_text().splitlines() if config.is_file() else []
         homes = [line.partition("=")[2].strip() for line in lines if line.startswith("home")]

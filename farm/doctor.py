@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
 import socket
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
 
-import psutil
-
-from engines.errors import EngineError
-from engines.registry import engine_driver
 from engines.sandbox.errors import SandboxUnavailable
 from engines.sandbox.level import REMEDY, active_level
-from settings.hardware import hardware
+from farm.doctor_check import Check, Gpu, present_gpus
+from farm.doctor_setting import overview, setting_checks
 from settings.paths import data_root
 from settings.schema import Setting
 
@@ -31,18 +26,9 @@ _OPTIONAL = {
 _DISK_GB = 2.0
 
 
-@dataclass(frozen=True)
-class Check:
-    """`missing` makes `doctor` exit with 2; `note` does not."""
-
-    what: str
-    state: Literal["ok", "note", "missing"]
-    found: str
-    remedy: str = ""
-
-
 def checks(setting: Setting | None) -> list[Check]:
-    """General checks, then those of a setting."""
+    """General checks, then those of a setting, or a line on each setting there is."""
+    gpus = present_gpus()
     found = [
         Check("python", "ok", platform.python_version()),
         *(_package(name) for name in _PACKAGES),
@@ -51,11 +37,11 @@ def checks(setting: Setting | None) -> list[Check]:
         _tool("g++", "mechanisms with C++ ops are skipped; apt-get install g++", required=False),
         _disk(),
         _port(30000),
-        _gpus(),
+        _gpus(gpus),
         _key(),
         _sandbox(),
     ]
-    return found + ([] if setting is None else _setting(setting))
+    return found + (overview(gpus) if setting is None else setting_checks(setting, gpus))
 
 
 def _package(name: str) -> Check:
@@ -99,16 +85,8 @@ def _port(port: int) -> Check:
     return Check(f"port {port}", "ok", "free")
 
 
-def _gpu_names() -> list[str]:
-    if importlib.util.find_spec("torch") is None:
-        return []
-    import torch
-
-    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-
-
-def _gpus() -> Check:
-    names = _gpu_names()
+def _gpus(gpus: Sequence[Gpu]) -> Check:
+    names = [gpu.name for gpu in gpus]
     return Check("GPUs", "ok" if names else "note", ", ".join(names) or "none (cpu settings only)")
 
 
@@ -126,28 +104,3 @@ def _sandbox() -> Check:
     if level.name == "rlimits":
         return Check("sandbox", "note", level.summary, REMEDY)
     return Check("sandbox", "ok", level.summary)
-
-
-def _setting(setting: Setting) -> list[Check]:
-    device = hardware(setting.hardware.gpu)
-    found = [Check("setting", "ok", setting.name)]
-    if device.is_gpu:
-        present = [name for name in _gpu_names() if name in device.nvml_names]
-        state: Literal["ok", "missing"] = "ok" if present else "missing"
-        remedy = f"needs one of: {', '.join(device.nvml_names)}"
-        found.append(Check(f"GPU {device.name}", state, ", ".join(present) or "none", remedy))
-    memory = psutil.virtual_memory().available / 1e9
-    enough = memory >= setting.hardware.memory_gb
-    text = f"{memory:.0f} GB available"
-    need = f"needs {setting.hardware.memory_gb:.0f} GB"
-    found.append(Check("memory", "ok" if enough or device.is_gpu else "missing", text, need))
-    found.append(_engine(setting.engine.name))
-    return found
-
-
-def _engine(name: str) -> Check:
-    try:
-        engine_driver(name)
-    except EngineError as error:
-        return Check("engine.name", "missing", name, error.remedy)
-    return Check("engine.name", "ok", name)

@@ -13,12 +13,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import filter_repo_objects
 
 from settings.disk_space import check_room
 from settings.errors import ProvisionError
@@ -33,7 +33,9 @@ _DEFAULT_BRANCH = "main"
 _SERVER_FAULT = 500
 _BROKEN_OFF_S = 3600.0
 # The library changed its HTTP client between the versions we allow; each one's base is here.
-_TRANSPORT_ERRORS = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
+_TRANSPORT_ERRORS: tuple[type[Exception], ...] = tuple(
+    base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)
+)
 _T = TypeVar("_T")
 
 
@@ -64,7 +66,7 @@ def download_snapshot(repository: str, revision: str, folder: Path, progress: Pr
             not what the hub listed.
     """
     listing = _list(repository, revision, "model")
-    names = set(filter_repo_objects(listing.sizes, allow_patterns=_MODEL_FILES))
+    names = {n for n in listing.sizes if any(fnmatch(n, pattern) for pattern in _MODEL_FILES)}
     if "config.json" not in names:
         raise ProvisionError(
             f"{repository} at {revision} holds no config.json", "Check checkpoint.repository"
@@ -115,8 +117,9 @@ def download_file(
 
 def _list(repository: str, revision: str, kind: RepositoryKind) -> Listing:
     def ask() -> Listing:
-        info = HfApi(endpoint=ENDPOINT).repo_info(
-            repository, revision=revision, repo_type=kind, files_metadata=True
+        hub = HfApi(endpoint=ENDPOINT)
+        info = (hub.model_info if kind == "model" else hub.dataset_info)(
+            repository, revision=revision, files_metadata=True
         )
         files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
         return Listing(str(info.sha), files)
@@ -143,9 +146,9 @@ def _asked(repository: str, revision: str, ask: Callable[[], _T]) -> _T:
 def _unreachable(where: str, error: Exception) -> NoReturn:
     raise ProvisionError(
         f"the hub cannot be reached for {where}: {_first_line(error)}",
-        "Connect to it and try again (what has arrived is kept); or copy shared/ of the data folder "
-        "from a machine that has it; or use a checkpoint with source = 'local', or a prompt set "
-        "with file = a local copy",
+        "Connect to it and try again (what has arrived is kept), copy shared/ of the data folder "
+        "from a machine that has it, or name local copies: a checkpoint with source = 'local', a "
+        "prompt set with file = its rows",
     ) from None
 
 

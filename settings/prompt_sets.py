@@ -20,6 +20,7 @@ from settings.errors import ProvisionError, SettingError
 from settings.paths import shared_dir
 from settings.prompt_generators import arithmetic, reasoning_gym
 from settings.provision import Progress, provide_file
+from settings.revisions import known_revision
 from settings.schema import PromptSource
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,23 @@ def fetch(sources: Iterable[PromptSource], progress: Progress = log.info) -> Non
             rows_of(source, progress)
 
 
+def absent_hub_sets(sources: Iterable[PromptSource]) -> list[str]:
+    """Names of the hub's sets among `sources` that are not on disk; asks nobody."""
+    absent: dict[str, None] = {}
+    for source in sources:
+        found = prompt_set(source.set)
+        if isinstance(found, Generator) or isinstance(found.source, WheelFile) or source.file:
+            continue
+        revision = known_revision(found.source.repository, source.revision or "", "dataset")
+        if revision is None or not _hub_file(source.set, found.source, revision).is_file():
+            absent[source.set] = None
+    return list(absent)
+
+
+def _hub_file(name: str, hub: HubFile, revision: str) -> Path:
+    return shared_dir("prompts") / f"{name}-{revision[:12]}-{Path(hub.file).name}"
+
+
 def _file_of(source: PromptSource, found: RowSet, progress: Progress) -> Path:
     if source.file is not None:
         return Path(source.file)
@@ -182,9 +200,8 @@ def _file_of(source: PromptSource, found: RowSet, progress: Progress) -> Path:
 
     hub = found.source
     revision = resolved_revision(hub.repository, source.revision, "dataset")
-    target = shared_dir("prompts") / f"{source.set}-{revision[:12]}-{Path(hub.file).name}"
     return provide_file(
-        target,
+        _hub_file(source.set, hub, revision),
         lambda temporary: download_file(hub.repository, revision, hub.file, "dataset", temporary),
     )
 

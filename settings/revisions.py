@@ -1,8 +1,8 @@
 """Revisions that a setting leaves to be resolved: asked of the hub once, then kept.
 
-`shared/resolved_revisions.json` of the data folder maps `<kind>:<repository>` to the commit that the
-hub's default branch had at the first download; every later download takes that one. To move on,
-delete the entry, or pin the revision in the setting.
+`shared/resolved_revisions.json` of the data folder maps `<kind>:<repository>` to the commit that
+the hub's default branch had at the first download; every later download takes that one. To move
+on, delete the entry, or pin the revision in the setting.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ class Decoding(Section):
 class PromptSource(Section):
     """`set` is a name of settings.prompt_sets' registry; rows are taken from its fixed order.
 
-    `revision` pins a set that comes from the hub (or is `resolve`); `file` reads its rows from a local copy.
+    `revision` pins a set that comes from the hub (or is `resolve`); `file` reads its rows from a
+    local copy.
     """
 
     set: str
@@ -135,10 +136,10 @@ class EngineChoice(Section):
 
 
 class Baseline(Section):
-    """The released system that ratios are also taken against; `engine` is a name of the engine
-    registry. Served in place of `[engine]` by `settings.baseline.as_baseline`."""
+    """The released system that ratios are also taken against. Served in place of `[engine]` by
+    `settings.baseline.as_baseline`."""
 
-    engine: str
+    engine: Literal["sglang"]
     version: str = Field(pattern=r"^\d+(\.\d+)*(\.post\d+)?$")
     arms: dict[Literal["ar", "stock"], Arm]
     startup_deadline_s: Seconds = 1800.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from settings.schema import Setting
+
 
 @runtime_checkable
 class InternalPorts(Protocol):
@@ -26,11 +28,11 @@ def internal_ports(driver: object, port: int) -> tuple[int, ...]:
 class OwnEnvironment(Protocol):
     """A driver whose engine does not run in specfarm's Python environment."""
 
-    def readable_folders(self) -> tuple[Path, ...]:
+    def readable_folders(self, setting: Setting) -> tuple[Path, ...]:
         """Folders of its environment, to read and execute from."""
         ...
 
 
-def readable_folders(driver: object) -> tuple[Path, ...]:
+def readable_folders(driver: object, setting: Setting) -> tuple[Path, ...]:
     """The driver's further folders; none for most."""
-    return driver.readable_folders() if isinstance(driver, OwnEnvironment) else ()
+    return driver.readable_folders(setting) if isinstance(driver, OwnEnvironment) else ()

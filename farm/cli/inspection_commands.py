@@ -32,7 +32,7 @@ def doctor(
     setting: Annotated[str | None, typer.Argument(help="check what this one needs, too")] = None,
     as_json: Json = False,
 ) -> int:
-    """What is installed, what is missing, and how to get it."""
+    """What is installed, what is missing, and how to get it; without SETTING, a line on each."""
     found = checks(None if setting is None else load_setting(setting))
     if as_json:
         for check in found:

@@ -19,7 +19,7 @@ SETTINGS = Path(__file__).parent.parent / "data" / "settings"
 def missing() -> str:
     """Why there is no SGLang here; empty where there is."""
     try:
-        sglang_python()
+        sglang_python("cpu")
     except EngineError as error:
         return str(error)
     return ""

@@ -10,6 +10,7 @@ import pytest
 from explorers.memory_explorer import CATALOGUE
 from farm.campaign.options import SearchOptions, parse_duration
 from farm.doctor import checks
+from farm.doctor_check import Gpu
 from farm.ledger import Ledger, UnitKey
 from farm.results import report_from_json
 from settings.errors import SpecfarmError
@@ -143,7 +144,7 @@ def test_doctor_misses_the_gpu_of_a_gpu_setting(monkeypatch: pytest.MonkeyPatch)
         }
     )
     # An H200 is never taken for an H100.
-    monkeypatch.setattr("farm.doctor._gpu_names", lambda: ["NVIDIA H200"])
+    monkeypatch.setattr("farm.doctor.present_gpus", lambda: [Gpu("NVIDIA H200", 150.0)])
     found = {check.what: check for check in checks(gpu)}
     assert found["GPU h100"].state == "missing" and "H100" in found["GPU h100"].remedy
     assert found["engine.name"].state == "missing" and "native" in found["engine.name"].remedy
