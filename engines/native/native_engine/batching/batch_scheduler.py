@@ -8,6 +8,8 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+import torch
+
 from native_engine.batching.batch_engine import BatchEngine
 from native_engine.batching.sequence import Running
 from native_engine.errors import QueueFull, TooManyRequests
@@ -103,6 +105,21 @@ class BatchScheduler:
         self._thread.join(timeout=30)
 
     def _loop(self) -> None:
+        try:
+            with torch.inference_mode():
+                self._serve()
+        # Not of one request: nobody may wait for an answer that will not come.
+        except Exception as error:
+            _log.exception("the engine thread ended")
+            with self._changed:
+                self._closed = True
+                jobs = [*self._waiting, *(admitted.job for admitted in self._admitted)]
+                self._waiting.clear()
+                self._admitted = []
+            for job in jobs:
+                self._hand_over(job, error)
+
+    def _serve(self) -> None:
         while self._wait():
             self.last_progress = time.monotonic()
             self._admit()
@@ -126,13 +143,14 @@ class BatchScheduler:
         slots, decoder = self.engine.slots, self.engine.decoder
         with self._changed:
             while self._waiting and slots.free:
-                job = self._waiting.popleft()
+                job = self._waiting[0]
                 slot, held = slots.take(job.request)
                 decoder.begin(slot, held)
                 device = decoder.target.device
                 running = Running(job.request, slot, held, job.on_tokens, device)
                 running.result.replayed = self.engine.replayed
                 self._admitted.append(_Admitted(job, running))
+                self._waiting.popleft()
 
     def _retire(self) -> None:
         ended = [admitted for admitted in self._admitted if admitted.running.done]
@@ -143,9 +161,11 @@ class BatchScheduler:
             for _, running in ended:
                 self.engine.slots.give_back(running.slot, running.tokens[: running.held])
         for job, running in ended:
-            outcome: GenerateResult | Exception = running.error or running.result
-            try:
-                job.on_done(outcome)
-            # A client's callback must not take the engine thread with it.
-            except Exception:
-                _log.exception("the answer of %s could not be handed over", job.request.id)
+            self._hand_over(job, running.error or running.result)
+
+    def _hand_over(self, job: Job, outcome: GenerateResult | Exception) -> None:
+        try:
+            job.on_done(outcome)
+        # A client's callback must not take the engine thread with it.
+        except Exception:
+            _log.exception("the answer of %s could not be handed over", job.request.id)

@@ -128,6 +128,22 @@ def test_closing_ends_what_runs_and_waits() -> None:
         scheduler.submit([asked[0].job])
 
 
+def test_an_engine_that_is_beyond_repair_answers_everyone_and_says_so() -> None:
+    target = FakeTarget()
+    gate = Gate(target)
+    engine = batch_engine(target, slots=1)
+    with scheduling(engine) as scheduler:
+        asked = [ask(scheduler, request(f"r{i}", new=1)) for i in range(3)]
+        assert gate.entered.wait(10)
+        engine.slots.take = lambda request: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+        gate.open.set()
+        assert asked[0].result().output_ids == greedy_answer((1, 2), 1)
+        assert all(isinstance(one.end(), ZeroDivisionError) for one in asked[1:])
+        wait_until(lambda: not scheduler.alive)
+        with pytest.raises(QueueFull, match="stopped"):
+            ask(scheduler, request("late"))
+
+
 @pytest.mark.parametrize("rewinds", [True, False])
 def test_reuse_changes_no_token_and_computes_fewer(rewinds: bool) -> None:
     base = tuple(range(30))
