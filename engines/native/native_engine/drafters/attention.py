@@ -13,8 +13,8 @@ from native_engine.drafters.context_cache import ContextCache
 
 
 class Sight(NamedTuple):
-    """Cache positions `first:end` that any block of the batch sees; `mask` `[n, 1, block, keys]`,
-    true where it does."""
+    """Cache positions `first:end` that any block of the batch sees; `mask`, true where it does,
+    `[n, 1, group * block, keys]`."""
 
     first: int
     end: int
@@ -22,13 +22,19 @@ class Sight(NamedTuple):
 
 
 class BlockRows:
-    """Blocks of `size` rows, one a sequence: the rows of `slots` at positions `starts ..`."""
+    """Blocks of `size` rows, one a sequence: the rows of `slots` at positions `starts ..`; `group`
+    query heads share a KV head."""
 
     def __init__(
-        self, slots: Sequence[int], starts: Sequence[int], size: int, device: torch.device
+        self,
+        slots: Sequence[int],
+        starts: Sequence[int],
+        size: int,
+        group: int,
+        device: torch.device,
     ) -> None:
         self.slots = tuple(slots)
-        self.size = size
+        self.size, self._group = size, group
         self._starts = tuple(starts)
         begins = torch.tensor(starts, device=device).unsqueeze(1)
         self._queries = begins + torch.arange(size, device=device)
@@ -51,7 +57,8 @@ class BlockRows:
             mask = mask & (keys <= queries)
         if window is not None:
             mask = mask & ((keys - queries).abs() < window)
-        sight = Sight(first, end, mask.expand(-1, self.size, -1).unsqueeze(1))
+        mask = mask.expand(-1, self.size, -1).repeat(1, self._group, 1)
+        sight = Sight(first, end, mask.unsqueeze(1))
         self._sights[window, causal] = sight
         return sight
 
@@ -60,13 +67,8 @@ class BlockRows:
         share a KV head are rows of one, so that keys are read once a group."""
         keys, values = cache.read(layer, self.slots, sight.first, sight.end)
         n, kv_heads, _, head_dim = keys.shape
-        group = q.shape[1] // kv_heads
-        packed = q.view(n, self.size, kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
-        out = F.scaled_dot_product_attention(
-            packed.reshape(n, kv_heads, group * self.size, head_dim),
-            keys,
-            values,
-            attn_mask=sight.mask.repeat(1, 1, group, 1),
-        )
-        out = out.view(n, kv_heads, group, self.size, head_dim).permute(0, 3, 1, 2, 4)
+        split = (n, self.size, kv_heads, self._group, head_dim)
+        packed = q.view(split).permute(0, 2, 3, 1, 4).reshape(n, kv_heads, -1, head_dim)
+        out = F.scaled_dot_product_attention(packed, keys, values, attn_mask=sight.mask)
+        out = out.view(n, kv_heads, self._group, self.size, head_dim).permute(0, 3, 1, 2, 4)
         return out.reshape(n * self.size, -1)

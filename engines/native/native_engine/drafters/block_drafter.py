@@ -52,15 +52,16 @@ class BlockDrafter(ABC):
         """Commit the target's taps of `rows`. A slot may step back (rows from an earlier start
         replace what followed), never skip; ValueError names the slot that does."""
         lengths = self._context.lengths
-        for slot, start, count in zip(rows.slots, rows.starts, rows.counts, strict=True):
+        for slot, start in zip(rows.slots, rows.starts, strict=True):
             if start > lengths[slot]:
                 raise ValueError(f"slot {slot}: rows from {start} follow {lengths[slot]} observed")
-            lengths[slot] = start + count
         device = self._backbone.device
         counts = torch.tensor(rows.counts, device=device)
         slots = torch.tensor(rows.slots, device=device).repeat_interleave(counts)
         features = self._backbone.fuse(taps)
         self._backbone.append(features, slots, rows.positions.to(device), self._context)
+        for span in rows.spans:
+            lengths[span.slot] = span.start + span.end - span.begin
 
     @torch.inference_mode()
     def propose(self, asks: Sequence[Ask]) -> Proposal:
@@ -97,7 +98,8 @@ class BlockDrafter(ABC):
         x = self._embed(ids.flatten()).to(self._backbone.dtype)
         if self._normed_embeddings:
             x = F.rms_norm(x, (x.shape[-1],), None, self.config.rms_norm_eps)
-        rows = BlockRows([ask.slot for ask in asks], starts, size, anchors.device)
+        group = self.config.heads // self.config.kv_heads
+        rows = BlockRows([ask.slot for ask in asks], starts, size, group, anchors.device)
         return self._backbone.block(x, rows, self._context).view(len(asks), size, -1)
 
     def unary(self, hidden: Tensor) -> Tensor:

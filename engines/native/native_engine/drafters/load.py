@@ -14,6 +14,7 @@ from native_engine.drafters.dflash import DFlashDrafter
 from native_engine.drafters.dspark import DSparkDrafter
 from native_engine.drafters.options import DrafterOptions
 from native_engine.drafters.parts import Parts, load_parts
+from native_engine.drafters.protocol import BatchDrafter
 from native_engine.drafters.published import published
 from native_engine.errors import ConfigError
 from native_engine.linear import linear_backend
@@ -30,7 +31,7 @@ def load_drafter(
     options: DrafterOptions | None = None,
     linear: str = "plain",
     dummy_seed: int = 0,
-) -> BlockDrafter:
+) -> BatchDrafter:
     """`where`: a checkpoint folder or, with `load_format` "dummy", a published name.
 
     Embedding and head are the target's unless the checkpoint carries its own. Raises ConfigError

@@ -28,7 +28,7 @@ def test_drafts_are_cut_where_their_confidences_say(
 ) -> None:
     weights, target = write_checkpoint(tmp_path, DEEPSPEC), FakeTarget()
     reference = Reference(DEEPSPEC, weights, target.table, target.head_weight)
-    drafts = {}
+    drafts, decided_on = {}, []
     for rule in ("none", schedule):
         options = DrafterOptions(schedule=rule, threshold=0.55, **PROFILE)
         drafter = load_drafter(
@@ -42,6 +42,9 @@ def test_drafts_are_cut_where_their_confidences_say(
             Ask(slot, ids, 4 if slot == 1 else 9, temperature, torch.Generator().manual_seed(slot))
             for slot, ids in enumerate(PROMPTS)
         ]
+        if rule != "none":
+            decide = drafter._schedule
+            drafter._schedule = lambda c, decide=decide: decided_on.append(c) or decide(c)
         drafts[rule] = drafter.propose([*asks, Ask(3, [1], 0)])
     whole, cut = drafts["none"], drafts[schedule]
     assert [len(d) for d in whole.tokens] == [5, 4, 5, 0]
@@ -51,6 +54,8 @@ def test_drafts_are_cut_where_their_confidences_say(
         )[: len(draft)]
         for slot, (ids, draft) in enumerate(zip(PROMPTS, whole.tokens, strict=False))
     ]
+    for seen, expected in zip(decided_on[0], [*confidences, []], strict=True):
+        assert seen == pytest.approx(expected, abs=1e-5)
     rule = throughput(StepRate(*PROFILE.values())) if schedule == "throughput" else threshold(0.55)
     lengths = rule([*confidences, []])
     assert 0 < sum(lengths) < 14
