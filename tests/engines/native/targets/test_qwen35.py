@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from native_engine.errors import ConfigError, WeightsError
+from native_engine.targets.load import load_target
 from native_engine.targets.qwen35 import Qwen35
 from tests.engines.native.targets.tiny_qwen35 import (
     VOCAB,
@@ -162,3 +163,17 @@ def test_a_misshapen_tensor_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"linear_num_value_heads": 8}))
     with pytest.raises(WeightsError, match=r"layers.0.linear_attn"):
         tiny_target(tmp_path)
+
+
+def test_bf16_is_as_near_as_transformers_bf16(tmp_path: Path) -> None:
+    """BF16 is no oracle: our error against FP32 is held to transformers' own, plus a half."""
+    reference = make_folder(tmp_path)
+    ids = torch.randint(0, VOCAB, (120,), generator=torch.Generator().manual_seed(2))
+    exact = reference_logits(reference, ids)
+    target = load_target(tmp_path, torch.bfloat16, torch.device("cpu"))
+    out = target.forward(rows_of({0: (0, ids.tolist())}), target.new_state(1, 120))
+    ours = target.logits(out.hidden)
+    assert ours.dtype == torch.bfloat16
+    rounded = reference_logits(type(reference).from_pretrained(tmp_path, dtype=ours.dtype), ids)
+    allowed = (rounded.float() - exact).square().mean().sqrt()
+    assert (ours.float() - exact).square().mean().sqrt() < 1.5 * allowed

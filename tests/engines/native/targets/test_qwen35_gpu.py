@@ -14,7 +14,8 @@ from native_engine.targets.fp8 import E4M3
 from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.load import build_target
 from native_engine.targets.qwen35 import Qwen35
-from tests.engines.native.targets.test_qwen35_published import FP8, TEXT
+from native_engine.targets.source import DummySource
+from tests.engines.native.targets.test_qwen35_published import FP8, SEEING, TEXT
 from tests.engines.native.targets.tiny_qwen35 import VOCAB, rows_of, text_fields
 
 pytestmark = pytest.mark.gpu
@@ -81,3 +82,28 @@ def test_bf16_is_close_to_fp32() -> None:
     logits, _ = decode(target_on("cuda"))
     ours, _ = decode(target_on("cuda", torch.bfloat16))
     assert (ours - logits).abs().mean() < 0.05 * logits.abs().mean()
+
+
+@pytest.mark.parametrize("config", [{}, {"quantization_config": FP8}], ids=["bf16", "fp8"])
+def test_the_published_shape_runs_with_dummy_weights(config: dict[str, object]) -> None:
+    """A prompt, a verify step of which five rows are kept, a token: alone and among others."""
+    source = DummySource(torch.bfloat16, torch.device("cuda"))
+    with torch.inference_mode():
+        target = build_target(HfConfig(SEEING | config), source)
+        state = target.new_state(4, 256)
+        draw, start = random.Random(2), 0
+        for count, kept in ((100, 100), (8, 5), (1, 1)):
+            tokens = [draw.randrange(target.vocab_size) for _ in range(count)]
+            among = {slot: (start, tokens) for slot in (1, 2, 3)}
+            results = []
+            for runs in ({0: (start, tokens)}, among):
+                rows = rows_of(runs)
+                rows = replace(rows, ids=rows.ids.to(target.device))
+                results.append(target.logits(target.forward(rows, state).hidden).float())
+                for slot in runs:
+                    state.commit(slot, start + kept)
+            alone, together = results[0], results[1][-count:]
+            assert torch.isfinite(alone).all()
+            # Row counts choose the matrix kernels, so BF16 agrees to its rounding only.
+            assert (alone - together).square().mean() < 0.1**2 * alone.square().mean()
+            start += kept
