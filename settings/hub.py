@@ -33,8 +33,9 @@ _DEFAULT_BRANCH = "main"
 _SERVER_FAULT = 500
 _BROKEN_OFF_S = 3600.0
 # The library changed its HTTP client between the versions we allow; each one's base is here.
-_TRANSPORT_ERRORS: tuple[type[Exception], ...] = tuple(
-    base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)
+_UNREACHABLE: tuple[type[Exception], ...] = (
+    OSError,
+    *(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)),
 )
 _T = TypeVar("_T")
 
@@ -139,7 +140,7 @@ def _asked(repository: str, revision: str, ask: Callable[[], _T]) -> _T:
             f"the hub refused {where}: {_first_line(error)}",
             "Check the name and revision; for a gated repository log in with `hf auth login`",
         ) from None
-    except (OSError, *_TRANSPORT_ERRORS) as error:
+    except _UNREACHABLE as error:
         _unreachable(where, error)
 
 

@@ -8,10 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
+from engines.answers import GenerationRequest
 from engines.conformance import EngineConformance
 from engines.errors import EngineError
+from engines.http_client import EngineClient
+from engines.launcher import launch
+from engines.resolve import import_stock, store_for
 from engines.sglang_driver import sglang_python
-from settings.schema import Arm, ArmName
+from settings.loading import load_setting
+from settings.schema import Arm, ArmName, Setting
+from settings.weights import ensure_target
 
 SETTINGS = Path(__file__).parent.parent / "data" / "settings"
 
@@ -40,3 +46,18 @@ class TestSglangFp32(EngineConformance):
     near_tie: ClassVar[float] = 1e-3
     # Its scheduler indexes the embedding with them and ends.
     fatal: ClassVar[frozenset[str]] = frozenset({"negative_id", "id_beyond_vocabulary"})
+
+    def test_it_chooses_the_native_engines_tokens(
+        self, client: EngineClient, setting: Setting
+    ) -> None:
+        native = load_setting(self.setting_name)
+        store = store_for(native)
+        tree = import_stock(native, store)
+        path = store.checkout(tree.commit)
+        requests = [
+            GenerationRequest("r", tuple(range(3 + i, 23 + 2 * i)), 48, ignore_eos=True)
+            for i in range(4)
+        ]
+        with launch(native, "stock", path, tree.tree_hash, ensure_target(native)) as engine:
+            expected = [engine.client().generate(request).output_ids for request in requests]
+        assert [client.generate(request).output_ids for request in requests] == expected

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from settings import hub
+from settings.download import main
 from settings.errors import ProvisionError
 from settings.loading import load_exact_twin, load_setting
 from settings.paths import checkout_root
 from settings.schema import Checkpoint
-from settings.weights import ensure_checkpoint, ensure_drafter, ensure_target, main
+from settings.weights import ensure_checkpoint, ensure_drafter, ensure_target
 
 TINY = checkout_root() / "tests/data/settings/tiny"
 FILES = (
@@ -98,38 +98,6 @@ def test_local_folder_is_used_as_it_is(tmp_path: Path) -> None:
         ensure_checkpoint(wrong, "a")
     with pytest.raises(ProvisionError, match=r"no config\.json"):
         ensure_checkpoint(local.model_copy(update={"path": str(tmp_path)}), "a")
-
-
-def test_hub_snapshot_is_pinned_and_offline_is_explained(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    revision = "a" * 40
-    checkpoint = Checkpoint(source="hub", repository="org/model", revision=revision, licence="x")
-    asked: list[tuple[str, str]] = []
-
-    def offline(repository: str, revision: str, **_: object) -> None:
-        raise hub.OfflineModeIsEnabled("offline")
-
-    def online(repository: str, revision: str, cache_dir: Path, **_: object) -> str:
-        """As the hub's cache lies: a snapshot of links to blobs."""
-        asked.append((repository, revision))
-        snapshot = cache_dir / "snapshots" / revision
-        snapshot.mkdir(parents=True)
-        (cache_dir / "blob").write_text("{}")
-        (snapshot / "config.json").symlink_to(cache_dir / "blob")
-        return str(snapshot)
-
-    monkeypatch.setattr(hub, "snapshot_download", offline)
-    with pytest.raises(ProvisionError, match=f"org/model at {revision}.*source = 'local'"):
-        ensure_checkpoint(checkpoint, "m")
-    assert not list((data / "shared/models").glob("m-*"))
-    monkeypatch.setattr(hub, "snapshot_download", online)
-    folder = ensure_checkpoint(checkpoint, "m")
-    assert folder.name == "m-bf16-aaaaaaaaaaaa"
-    assert (folder / "config.json").read_text() == "{}"
-    assert not (folder / "config.json").is_symlink()
-    ensure_checkpoint(checkpoint, "m")
-    assert asked == [("org/model", revision)]
 
 
 def test_command_prints_folders_and_exits_2_with_a_remedy(

@@ -23,9 +23,9 @@ def install() -> None:
     """Idempotent; to be called before anything imports torchvision or SGLang."""
     if _keep:
         return
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for schema in _SCHEMAS:
-        library.define(schema)
+        library.define(schema)  # type: ignore[no-untyped-call]
     # A library that is collected takes its schemas along.
     _keep.append(library)
     custom_ops = ModuleType("vllm._custom_ops")

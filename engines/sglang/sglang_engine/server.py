@@ -9,28 +9,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tomllib
 from pathlib import Path
 
 import torch
 
-from sglang_engine import cpu_shims
-from sglang_engine.identity import IdentityMiddleware
+from . import cpu_shims
+from .identity import IdentityMiddleware
+from .tree_flags import tree_flags
 
 TREE = Path(__file__).resolve().parents[1]
 
 if torch.version.cuda is None:
     cpu_shims.install()
-
-
-def tree_flags(file: Path) -> list[str]:
-    """The `[flags]` of engine.toml as SGLang's command-line flags."""
-    words: list[str] = []
-    for key, value in tomllib.loads(file.read_text(encoding="utf-8")).get("flags", {}).items():
-        words.append("--" + key.replace("_", "-"))
-        if value is not True:
-            words.append(str(value))
-    return words
 
 
 def main(argv: list[str] | None = None) -> int:
