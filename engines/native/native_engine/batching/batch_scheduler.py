@@ -82,11 +82,16 @@ class BatchScheduler:
             self.engine.slots.flush()
 
     def gauges(self) -> dict[str, float]:
-        """Slots in use, tokens that running requests and free slots hold, prefix reuse so far."""
+        """Slots in use, tokens that running requests and free slots hold, prefix reuse so far, on a
+        GPU the bytes of all tensors."""
+        device = self.engine.decoder.target.device
+        on_device = device.type == "cuda"
         with self._changed:
             slots = self.engine.slots
             held = sum(admitted.running.held for admitted in self._admitted)
+            memory = {"device_bytes": torch.cuda.memory_allocated(device)} if on_device else {}
             return {
+                **memory,
                 "slots": slots.count,
                 "slots_used": slots.count - slots.free,
                 "tokens_running": held,

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from native_engine.batching.batch_engine import BatchOptions, load_batch_engine
 from native_engine.config import BatchingKnobs, EngineConfig, PrefillKnobs, SpeculationKnobs
 from native_engine.errors import ConfigError
 from native_engine.requests import GenerateRequest, SamplingOptions
+from tests.engines.native.batching.full_forward import full_forward_greedy
 from tests.engines.native.batching.harness import answers, ask, scheduling
 from tests.engines.native.drafters import synthetic
 from tests.engines.native.targets import tiny_qwen35
@@ -21,15 +21,6 @@ from tests.engines.native.tiny import VOCAB, make_folder
 
 DRAFTERS = {"dflash": synthetic.DFLASH2, "dspark": synthetic.DSPARK}
 HYBRID = "hybrid"
-
-
-def full_forward_greedy(model: Any, prompt: tuple[int, ...], count: int) -> list[int]:
-    """The oracle keeps no state at all: the whole text is read again for every token."""
-    ids = list(prompt)
-    with torch.no_grad():
-        for _ in range(count):
-            ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
-    return ids[len(prompt) :]
 
 
 def drafter_folder(folder: Path, raw: Mapping[str, Any], hidden: int, layers: int) -> Path:
