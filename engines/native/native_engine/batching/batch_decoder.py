@@ -11,33 +11,20 @@ from torch import Tensor
 
 from native_engine.batching.sampling import Committed, Draft, verify
 from native_engine.batching.sequence import Running, StopRules
+from native_engine.batching.step_plan import Part, StepPlanner
 from native_engine.config import EngineConfig
 from native_engine.decode import PhaseTimes
-from native_engine.drafters.protocol import Ask, BatchDrafter
+from native_engine.drafters.protocol import BatchDrafter
 from native_engine.targets.protocol import Forward, Rows, Target, TargetState
 
 VerifyRule = Callable[[Tensor, Sequence[Draft]], list[Committed]]
-
-
-class _Part(NamedTuple):
-    """A sequence's rows of a step: `known` tokens, then the draft. `chooses`: the known rows end
-    with the last token, so that the next one is chosen."""
-
-    running: Running
-    known: int
-    draft: Draft
-    chooses: bool
-
-    @property
-    def rows(self) -> int:
-        return self.known + len(self.draft.tokens)
 
 
 class _Computed(NamedTuple):
     """A step before anything of it is committed. `logits` and `outcomes`: of the parts that
     choose, row after row, part after part."""
 
-    parts: list[_Part]
+    parts: list[Part]
     rows: Rows
     forward: Forward
     logits: Tensor
@@ -60,13 +47,9 @@ class BatchDecoder:
         self.state = state
         self.drafter = drafter
         self.times = PhaseTimes()
-        self._chunk, self._few = knobs.prefill.chunk_tokens, knobs.prefill.head_rows
-        self._rows, self._prompt_rows = knobs.batching.rows_per_step, knobs.batching.prefill_rows
-        self._draft_tokens = 0
-        if drafter is not None:
-            self._draft_tokens = min(drafter.draft_tokens, knobs.speculation.draft_tokens)
-        self._stops = stops
-        self._rule = rule
+        self._planner = StepPlanner(drafter, knobs)
+        self._few = knobs.prefill.head_rows
+        self._stops, self._rule = stops, rule
 
     @torch.inference_mode()
     def step(self, sequences: Sequence[Running]) -> None:
@@ -94,7 +77,7 @@ class BatchDecoder:
 
     def _compute(self, sequences: Sequence[Running]) -> _Computed:
         t0 = self._clock()
-        parts = self._plan(sequences)
+        parts = self._planner.parts(sequences)
         t1 = self._clock()
         ids: list[int] = []
         for part in parts:
@@ -124,45 +107,6 @@ class BatchDecoder:
             outcomes = self._rule(logits, [part.draft for part in parts if part.chooses])
         self._count(parts, (t1 - t0, t2 - t1, t3 - t2, self._clock() - t3))
         return _Computed(parts, rows, forward, logits, outcomes)
-
-    def _plan(self, sequences: Sequence[Running]) -> list[_Part]:
-        """Every decoding sequence with its draft, then prompts while rows are left."""
-        decoding = [running for running in sequences if running.decoding]
-        reading = [running for running in sequences if not running.decoding]
-        left = self._rows - min(self._prompt_rows, sum(running.pending for running in reading))
-        drafts = self._drafts(decoding, left)
-        parts = [_Part(r, 1, draft, True) for r, draft in zip(decoding, drafts, strict=True)]
-        left = self._rows - sum(part.rows for part in parts)
-        for running in reading:
-            known = min(running.pending, self._chunk, left)
-            if known < 1:
-                break
-            draft = Draft(running.slot, (), None, running.request.sampling, running.generator)
-            parts.append(_Part(running, known, draft, known == running.pending))
-            left -= known
-        return parts
-
-    def _drafts(self, decoding: list[Running], rows: int) -> list[Draft]:
-        """A draft for each (empty where there is no room); together they fit in `rows` rows."""
-        tokens: list[list[int]] = [[] for _ in decoding]
-        q: list[Tensor | None] = [None] * len(decoding)
-        if self.drafter is not None and decoding:
-            most = min(self._draft_tokens, rows // len(decoding) - 1)
-            asks = [
-                Ask(r.slot, r.tokens, max(0, min(most, r.room)), r.temperature, r.generator)
-                for r in decoding
-            ]
-            if any(ask.limit for ask in asks):
-                proposal = self.drafter.propose(asks)
-                tokens = [t[: ask.limit] for t, ask in zip(proposal.tokens, asks, strict=True)]
-                q = [
-                    law if law is None else law[: len(draft)]
-                    for law, draft in zip(proposal.q, tokens, strict=True)
-                ]
-        return [
-            Draft(r.slot, tokens[i], q[i], r.request.sampling, r.generator)
-            for i, r in enumerate(decoding)
-        ]
 
     def _commit(self, computed: _Computed) -> list[int]:
         """Commit each part; how many of its rows are kept (0: the sequence failed)."""
@@ -228,7 +172,7 @@ class BatchDecoder:
             torch.cuda.synchronize(self.target.device)
         return perf_counter()
 
-    def _count(self, parts: list[_Part], seconds: tuple[float, float, float, float]) -> None:
+    def _count(self, parts: list[Part], seconds: tuple[float, float, float, float]) -> None:
         """Prompt rows take their share of a mixed step."""
         draft_s, forward_s, head_s, accept_s = seconds
         decode = [part for part in parts if part.running.decoding]

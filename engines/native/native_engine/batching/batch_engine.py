@@ -12,7 +12,7 @@ from native_engine.batching.admission import Slots
 from native_engine.batching.batch_decoder import BatchDecoder
 from native_engine.batching.ngram_batch import PerSlotDrafter
 from native_engine.batching.replay import ReplayDrafter, ReplayOptions, read_histogram
-from native_engine.batching.sampling import verify
+from native_engine.batching.sampling import Draft, verify
 from native_engine.batching.sequence import StopRules
 from native_engine.batching.served_model import ServedModel
 from native_engine.config import EngineConfig
@@ -23,7 +23,7 @@ from native_engine.drafters.protocol import BatchDrafter
 from native_engine.errors import ConfigError
 from native_engine.tables import read_table, unknown_name
 from native_engine.targets.load import load_target
-from native_engine.targets.protocol import Target
+from native_engine.targets.protocol import Rows, Target, TargetState
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 """What activations are computed in; fp8: the checkpoint's own quantised matrices."""
@@ -80,16 +80,32 @@ def load_batch_engine(
             state = target.new_state(options.slots, options.max_total_tokens)
             if drafter is not None:
                 drafter.open(options.slots, options.max_total_tokens)
+            if device.type == "cuda":
+                rehearse(target, state, options, knobs.batching.rows_per_step)
     except torch.OutOfMemoryError as error:
         raise ConfigError(
-            f"{options.slots} slots of {options.max_total_tokens} tokens do not fit beside the "
-            f"weights: lower --max-running-requests or --max-total-tokens ({error})"
+            f"{options.slots} slots of {options.max_total_tokens} tokens and a step do not fit "
+            "beside the weights: lower --max-running-requests, --max-total-tokens or engine.toml "
+            f"[batching] rows_per_step ({error})"
         ) from error
     replay = drafter if isinstance(drafter, ReplayDrafter) else None
     rule = replay.verify if replay is not None else verify
     decoder = BatchDecoder(target, state, drafter, knobs, StopRules(decode_text), rule)
     slots = Slots(state, options.slots, options.max_total_tokens, options.prefix_reuse)
     return BatchEngine(served, decoder, slots, replay is not None)
+
+
+def rehearse(target: Target, state: TargetState, options: BatchOptions, rows: int) -> None:
+    """Run the largest step there can be: what does not fit must show before anyone is served."""
+    counts = [options.max_total_tokens] * min(options.slots, rows // options.max_total_tokens)
+    if len(counts) < options.slots and rows > sum(counts):
+        counts.append(rows - sum(counts))
+    ids = torch.zeros(sum(counts), dtype=torch.long, device=target.device)
+    slots = tuple(range(len(counts)))
+    largest = Rows(ids, slots, (0,) * len(counts), tuple(counts))
+    verify(target.logits(target.forward(largest, state).hidden), [Draft(0, [0] * (len(ids) - 1))])
+    for slot in slots:
+        state.reset(slot)
 
 
 def batch_drafter(

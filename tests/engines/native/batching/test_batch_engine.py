@@ -6,15 +6,22 @@ import random
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from native_engine.batching.batch_engine import BatchEngine, BatchOptions, load_batch_engine
+from native_engine.batching.batch_engine import (
+    BatchEngine,
+    BatchOptions,
+    load_batch_engine,
+    rehearse,
+)
 from native_engine.config import BatchingKnobs, EngineConfig, PrefillKnobs, SpeculationKnobs
 from native_engine.errors import ConfigError, WeightsError
 from native_engine.requests import GenerateRequest, LogprobOptions
+from native_engine.targets.protocol import Rows
 from tests.engines.native.batching.harness import answers, ask, scheduling
 from tests.engines.native.tiny import VOCAB, make_folder
 
@@ -140,6 +147,33 @@ def test_forcing_rows_equal_transformers_logits(model: tuple[Path, LlamaForCausa
         values, tokens = row.topk(4)
         assert [token for _, token in raw] == tokens.tolist()
         assert [value for value, _ in raw] == pytest.approx(values.tolist(), abs=1e-4)
+
+
+def test_the_rehearsed_step_is_the_largest_and_leaves_nothing(
+    model: tuple[Path, LlamaForCausalLM],
+) -> None:
+    for slots, capacity, rows, counts in (
+        (4, 20, 70, (20, 20, 20, 10)),
+        (2, 20, 70, (20, 20)),
+        (3, 99, 64, (64,)),
+    ):
+        at = options(model[0], slots=slots, max_total_tokens=capacity)
+        engine = load_batch_engine(at, TINY_CHUNKS)
+        seen: list[tuple[int, ...]] = []
+        target, state = engine.decoder.target, engine.decoder.state
+        forward = target.forward
+
+        def watched(given: Rows, *rest: Any, forward: Any = forward, seen: Any = seen) -> Any:
+            seen.append(given.counts)
+            return forward(given, *rest)
+
+        target.forward = watched  # type: ignore[method-assign]
+        with torch.inference_mode():
+            rehearse(target, state, at, rows)
+        assert seen == [counts]
+        with scheduling(engine) as scheduler:
+            request = GenerateRequest("r", (40, 41), 8)
+            assert answers(scheduler, [request]) == truth(model[1], [request])
 
 
 def test_what_does_not_fit_together_is_named(tmp_path: Path) -> None:
