@@ -21,11 +21,13 @@ def stop_rules(folder: Path, setting: Setting) -> StopRules:
         VerifierError: config.json is missing or has no vocabulary size.
     """
     config = _read(folder / "config.json")
-    vocab_size = config.get("vocab_size")
+    # A model that also sees pictures keeps its language part's facts in a table of their own.
+    text = config.get("text_config") or {}
+    vocab_size = text.get("vocab_size", config.get("vocab_size"))
     if not isinstance(vocab_size, int):
         raise VerifierError(f"{folder / 'config.json'}: vocab_size is missing", "remake the folder")
     eos_ids = set(setting.decoding.stop_token_ids)
-    for source in (config, _read(folder / "generation_config.json")):
+    for source in (config, text, _read(folder / "generation_config.json")):
         eos = source.get("eos_token_id")
         eos_ids |= {i for i in (eos if isinstance(eos, list) else [eos]) if isinstance(i, int)}
 
