@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -69,7 +70,7 @@ def decode(target: Qwen35) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("config", [{}, {"quantization_config": FP8}], ids=["plain", "fp8"])
-def test_cuda_computes_what_the_cpu_does(config: dict[str, object]) -> None:
+def test_cuda_computes_what_the_cpu_does(config: dict[str, Any]) -> None:
     logits, state = decode(target_on("cpu", **config))
     ours, our_state = decode(target_on("cuda", **config))
     # An activation that lies between two e4m3 values may round the other way.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,40 +16,11 @@ from native_engine.targets.load import build_target
 from native_engine.targets.qwen35 import Qwen35
 from native_engine.targets.source import RecordingSource
 
-TEXT = {
-    "model_type": "qwen3_5_text",
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 24,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "attn_output_gate": True,
-    "full_attention_interval": 4,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 48,
-    "linear_value_head_dim": 128,
-    "mamba_ssm_dtype": "float32",
-    "rms_norm_eps": 1e-6,
-    "vocab_size": 248320,
-    "rope_parameters": {
-        "mrope_interleaved": True,
-        "mrope_section": [11, 11, 10],
-        "partial_rotary_factor": 0.25,
-        "rope_theta": 10000000,
-        "rope_type": "default",
-    },
-}
-SEEING: dict[str, Any] = {"model_type": "qwen3_5", "text_config": TEXT}
-FP8 = {
-    "quant_method": "fp8",
-    "fmt": "e4m3",
-    "activation_scheme": "dynamic",
-    "weight_block_size": [128, 128],
-    "modules_to_not_convert": ["lm_head", "model.visual", "in_proj_a", "in_proj_b"],
-}
+PUBLISHED = Path(__file__).parent / "published"
+SEEING: dict[str, Any] = json.loads((PUBLISHED / "qwen3.8-27b" / "config.json").read_text())
+TEXT: dict[str, Any] = SEEING["text_config"]
+QUANTISED: dict[str, Any] = json.loads((PUBLISHED / "qwen3.8-27b-fp8" / "config.json").read_text())
+FP8: dict[str, Any] = QUANTISED["quantization_config"]
 
 
 class SizingSource(RecordingSource):
