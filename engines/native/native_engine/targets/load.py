@@ -24,6 +24,8 @@ TARGETS = {
     "qwen3_5": "native_engine.targets.qwen35:load",
     "qwen3_5_text": "native_engine.targets.qwen35:load",
 }
+CENTRED = ("muse_glimmer", "qwen3_5", "qwen3_5_text")
+"""Models whose norms multiply by 1 + gain."""
 
 
 class Loader(Protocol):
@@ -58,7 +60,8 @@ def load_target(
     """Target of a Hugging Face folder; `load_format` "dummy" needs its config.json alone."""
     config = HfConfig.from_folder(folder)
     if load_format == "dummy":
-        return build_target(config, DummySource(dtype, device, dummy_seed), linear)
+        gain = 0.0 if config.raw.get("model_type") in CENTRED else 1.0
+        return build_target(config, DummySource(dtype, device, dummy_seed, gain), linear)
     if load_format == "safetensors":
         return build_target(config, SafetensorsSource(folder, dtype, device), linear)
     raise ConfigError(f"load format {load_format!r}: known: 'dummy', 'safetensors'")

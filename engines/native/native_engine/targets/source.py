@@ -54,10 +54,13 @@ class SafetensorsSource:
 
 
 class DummySource:
-    """Random weights N(0, 0.02), gains of norms about 1; seeded, made on the device."""
+    """Random weights N(0, 0.02), seeded, made on the device. `gain`: what the gains of norms are
+    about, 0 where the model adds 1 to them (doubled in every layer they would amplify rounding)."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device, seed: int = 0) -> None:
-        self._dtype, self._device = dtype, device
+    def __init__(
+        self, dtype: torch.dtype, device: torch.device, seed: int = 0, gain: float = 1.0
+    ) -> None:
+        self._dtype, self._device, self._gain = dtype, device, gain
         self._generator = torch.Generator(device).manual_seed(seed)
 
     def has(self, name: str) -> bool:
@@ -65,7 +68,8 @@ class DummySource:
 
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         tensor = torch.empty(shape, dtype=torch.bfloat16, device=self._device)
-        tensor.normal_(float("norm" in name), 0.02, generator=self._generator)
+        mean = self._gain if "norm" in name else 0.0
+        tensor.normal_(mean, 0.02, generator=self._generator)
         return tensor.to(dtype or self._dtype)
 
 
