@@ -66,9 +66,17 @@ def _w12(weight: Tensor) -> Linear:
     return w12_linear(weight)
 
 
+def _bucketed(weight: Tensor) -> Linear:
+    """`packed` for batches: few row counts, so few kernels are built."""
+    from native_engine.batching.row_buckets import BucketedLinear
+
+    return BucketedLinear(weight)
+
+
 LINEAR_BACKENDS: dict[str, Callable[[Tensor], Linear]] = {
     "plain": PlainLinear,
     "packed": PackedLinear,
+    "bucketed": _bucketed,
     "skinny": _skinny,
     "w12": _w12,
 }

@@ -69,8 +69,8 @@ def load_batch_engine(
     served = ServedModel.from_folder(options.model_dir)
     _check_sizes(options, knobs, served)
     layout = knobs.linear.fp32 if options.dtype == "fp32" else knobs.linear.bf16
-    # `packed` is oneDNN's layout.
-    linear = "plain" if device.type == "cuda" and layout == "packed" else layout
+    # `packed` is a CPU's layout for one sequence's rows.
+    linear = {"cpu": "bucketed", "cuda": "plain"}[device.type] if layout == "packed" else layout
     try:
         with torch.inference_mode():
             target = load_target(
