@@ -133,7 +133,7 @@ def soak(
     finally:
         load.stop()
     # The engine drops hung-up clients before its next step.
-    time.sleep(2.0)
+    time.sleep(1.0)
     return minutes, load.counts, look(client, args.pid)
 
 

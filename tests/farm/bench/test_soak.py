@@ -23,7 +23,7 @@ def test_a_short_soak_of_the_batch_path(tmp_path: Path, capsys: pytest.CaptureFi
     add_tokenizer(tmp_path)
     out = tmp_path / "answers.jsonl"
     with serve(tmp_path, slots=4, tokens=96, prefix_reuse=True) as (url, _):
-        flags = ["--minutes", "0.06", "--concurrency", "6", "--max-new", "40"]
+        flags = ["--minutes", "0.03", "--concurrency", "6", "--max-new", "40"]
         code = main([url, *flags, "--out", str(out), "--pid", str(os.getpid())])
     *minutes, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert code == 0 and last["problems"] == []
