@@ -70,14 +70,21 @@ def launches_for(matrix: Matrix, target_us: float = 2500) -> int:
 
 
 def arms_of(matrix: Matrix, tokens: int, how: How | None = None) -> dict[str, Launch]:
-    """cublas = torch.mm(out=); bf16 and w12 are ours; _pdl chains launches dependently."""
+    """cublas = torch.mm(out=); bf16 and w12 are ours; _pdl chains launches dependently,
+    each knowing the weight of the next."""
     x = torch.randn(tokens, matrix.cols, device="cuda").to(torch.bfloat16)
     out = torch.empty(tokens, matrix.rows, dtype=torch.bfloat16, device="cuda")
     transposed = [weight.t() for weight in matrix.plain]
     n = matrix.copies
 
     def ours(weights: list[RawWeight] | list[W12Weight], dependent: bool) -> Launch:
-        return lambda i: linear(x, weights[i % n], out, dependent=dependent, launch=how)
+        def launch(i: int) -> torch.Tensor:
+            following = weights[(i + 1) % n] if dependent else None
+            return linear(
+                x, weights[i % n], out, dependent=dependent, following=following, launch=how
+            )
+
+        return launch
 
     return {
         "cublas": lambda i: torch.mm(x, transposed[i % n], out=out),

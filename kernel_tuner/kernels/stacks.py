@@ -51,7 +51,9 @@ class StackBench:
                     plain = self.matrices[rows, cols].plain[copies[i]]
                     torch.mm(x[cols], plain.t(), out=out[rows])
                     continue
-                linear(x[cols], weight_of(i), out[rows], dependent=arm.endswith("pdl"))
+                pdl = arm.endswith("pdl")
+                following = weight_of(i + 1) if pdl and i + 1 < len(order) else None
+                linear(x[cols], weight_of(i), out[rows], dependent=pdl, following=following)
 
         return launch
 

@@ -28,7 +28,7 @@ _PER_GRAPH = 40
 
 def check_stress(launches: int = 36_000) -> Iterator[CheckLine]:
     """`launches` in all, over grids, formats, numbers of tokens and both ways to launch."""
-    variants = [(m, dependent) for m in (1, 24) for dependent in (False, True)]
+    variants = [(m, dependent) for m in (1, 9, 24) for dependent in (False, True)]
     replays = max(1, launches // (len(GRIDS) * len(variants) * 2 * _PER_GRAPH))
     for schedule, rows, cols in GRIDS:
         weight = random_weight(rows, cols, 0.002, "cuda", 3)
@@ -46,7 +46,8 @@ def check_stress(launches: int = 36_000) -> Iterator[CheckLine]:
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph):
                     for out in outs:
-                        linear(x, matrix, out, dependent=dependent)
+                        following = matrix if dependent else None
+                        linear(x, matrix, out, dependent=dependent, following=following)
                 wrong = torch.zeros((), dtype=torch.int64, device="cuda")
                 for _ in range(replays):
                     outs.fill_(float("nan"))

@@ -31,13 +31,14 @@ def test_every_matrix_has_a_schedule_that_fits(
     plan.check(*shape)
     assert plan.groups * plan.cluster <= chip[0]
     assert plan.groups * plan.row_warps * plan.passes(shape[0]) >= shape[0] // 16
-    forms = ((schedules.W12_BYTES, 2), (schedules.W12_BYTES, 1024), (schedules.RAW_BYTES, 0))
+    rooms = (2, schedules.USUAL_ROOM, schedules.MAX_ROOM)
+    forms = [*((schedules.W12_BYTES, room) for room in rooms), (schedules.RAW_BYTES, 0)]
     both = (False, True)
     for (block, room), tiles, wgmma, dependent in product(forms, schedules.TOKEN_TILES, both, both):
         how = launch(plan, block, room, tiles, chip[1], wgmma=wgmma, dependent=dependent)
         used = how.stages * schedules.stage_bytes(plan, block, room, tiles)
-        used += schedules.plane_bytes(plan, block)
-        assert used <= chip[1] and how.stages >= 2
+        used += schedules.plane_bytes(plan, block) + schedules.exchange_bytes(plan, tiles)
+        assert used <= chip[1] and how.stages >= (1 if room == schedules.MAX_ROOM else 2)
         assert how.stages <= deepest(plan, block, room, tiles, chip[1])
         assert plan.warps(how.grouped) <= schedules.MAX_CONSUMERS
 

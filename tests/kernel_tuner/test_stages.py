@@ -66,12 +66,17 @@ def read_back(
                 for share in range(plan.split):
                     chunk = stage[share * plan.chunk :][: plan.chunk]
                     for row in range(rows):
-                        start, stop = words[share * rows + row :][:2]
-                        if start == -1:
+                        word, stop = (w & 0xFFFF for w in words[share * rows + row :][:2])
+                        start, stop = word & 0xFFF, stop & 0xFFF
+                        entries = wanted(escapes, tile + row, chunk)
+                        any_in = [bool(wanted(escapes, tile + row, [k])) for k in chunk]
+                        assert [bool(word & 0x1000 << j) for j in range(len(chunk))] == any_in
+                        if word & 0x8000:
                             listed += 1
+                            assert word & 0x4000 and start == stop == 0 and entries
                             continue
-                        found = words[plan.split * rows + 1 :][start:stop]
-                        assert found == wanted(escapes, tile + row, chunk)
+                        assert bool(word & 0x4000) == (len(entries) > 32)
+                        assert words[plan.split * rows + 1 :][start:stop] == entries
         read += at
     return read, listed
 

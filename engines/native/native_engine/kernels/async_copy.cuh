@@ -46,6 +46,20 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+// The same for what peers of the cluster have sent.
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "WAIT:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra DONE;\n"
+      "bra WAIT;\n"
+      "DONE:\n"
+      "}\n" ::"r"(barrier), "r"(parity)
+      : "memory");
+}
+
 __device__ __forceinline__ uint64_t stream_once_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -68,6 +82,11 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
       : "memory");
 }
 
+// Calls a contiguous piece into the L2 cache.
+__device__ __forceinline__ void bulk_prefetch(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // A box of a 3-D tensor map; rows past the end arrive as zeros.
 __device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap* map, int c0, int c1,
                                             int c2, uint32_t barrier, uint64_t policy) {
@@ -86,21 +105,40 @@ __device__ __forceinline__ void let_next_grid_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+__device__ __forceinline__ int cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ int cluster_index() {
+  uint32_t index;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
+}
+
+// The two halves of a barrier of the cluster: initialised barriers of the blocks that have arrived
+// can be used from then on.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Reads 16 bytes of shared memory of the cluster's block `rank` at this block's own address.
-__device__ __forceinline__ float4 read_peer(uint32_t address, uint32_t rank) {
+// The address of the cluster's block `rank` that corresponds to one of this block's own.
+__device__ __forceinline__ uint32_t peer_address(uint32_t address, uint32_t rank) {
   uint32_t peer;
-  float4 v;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(address), "r"(rank));
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(peer)
-               : "memory");
-  return v;
+  return peer;
+}
+
+// Writes 16 bytes to a peer, which sees them once its barrier has counted them.
+__device__ __forceinline__ void send(uint32_t peer, const float (&v)[4], uint32_t peer_barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32"
+      " [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer),
+      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(peer_barrier)
+      : "memory");
 }
 
 __device__ __forceinline__ void sync_warps(int barrier, int threads) {

@@ -44,7 +44,20 @@ __device__ __forceinline__ void store_tile(const SkinnyParams& p, const float (&
   }
 }
 
-// Partial sums go through the ring, which is empty by now: [row warp][split][token tile][lane].
+// The sums of one token tile of one row tile: `shares` partial sums, 16 bytes a lane, `step` apart.
+__device__ __forceinline__ void add_and_store(const SkinnyParams& p, uint32_t first, int shares,
+                                              int step, int tile, int token_tile, int lane) {
+  float c[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll 4
+  for (int s = 0; s < shares; ++s) {
+    const float4 v = shared_at<float4>(first + s * step + 16 * lane);
+    c[0] += v.x, c[1] += v.y, c[2] += v.z, c[3] += v.w;
+  }
+  store_tile(p, c, tile, token_tile, lane);
+}
+
+// Within a thread block partial sums go through the ring, which is empty by now: [row tile][share]
+// [token tile][lane].
 template <int kTokenTiles>
 __device__ __forceinline__ void publish_partials(uint32_t ring, const float (&acc)[kTokenTiles][4],
                                                  int share, int lane) {
@@ -56,22 +69,44 @@ __device__ __forceinline__ void publish_partials(uint32_t ring, const float (&ac
 
 template <int kTokenTiles>
 __device__ __forceinline__ void reduce_and_store(const SkinnyParams& p, const WorkRange& work,
-                                                 uint32_t ring, int consumer, int lane) {
-  const int consumers = consumer_warps(p);
-  const int rows = min(p.row_warps, work.tile_end - work.tile_first);
-  for (int item = work.rank * consumers + consumer; item < rows * kTokenTiles;
-       item += consumers * p.cluster) {
+                                                 uint32_t ring, int consumers, int consumer,
+                                                 int lane) {
+  for (int item = consumer; item < work.tiles * kTokenTiles; item += consumers) {
     const int r = item / kTokenTiles, n = item % kTokenTiles;
-    float c[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll 1
-    for (int rank = 0; rank < p.cluster; ++rank) {
-      for (int s = 0; s < p.split; ++s) {
-        const uint32_t at = ring + (((r * p.split + s) * kTokenTiles + n) * 32 + lane) * 16;
-        const float4 v = p.cluster > 1 ? read_peer(at, rank) : shared_at<float4>(at);
-        c[0] += v.x, c[1] += v.y, c[2] += v.z, c[3] += v.w;
-      }
-    }
-    store_tile(p, c, work.tile_first + r, n, lane);
+    add_and_store(p, ring + (r * p.split * kTokenTiles + n) * 512, p.split, kTokenTiles * 512,
+                  work.tile_first + r, n, lane);
+  }
+}
+
+// In a cluster every thread block sends its partial sums of item i, a token tile of a row tile, to
+// block i % cluster, which keeps those of all shares of all ranks in this order, behind a barrier
+// that counts their bytes. Nobody waits for a peer to read, as a barrier of the cluster would have
+// to: that one costs two fences of the whole device.
+template <int kTokenTiles>
+__device__ __forceinline__ void send_partials(const SkinnyParams& p, const WorkRange& work,
+                                              uint32_t exchange, const float (&acc)[kTokenTiles][4],
+                                              int row, int part, int lane) {
+  const int shares = p.cluster * p.split, share = work.rank * p.split + part;
+  int slot = row * kTokenTiles / p.cluster, rank = row * kTokenTiles - slot * p.cluster;
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; ++n) {
+    const uint32_t at = exchange + 16 + ((slot * shares + share) * 32 + lane) * 16;
+    send(peer_address(at, rank), acc[n], peer_address(exchange, rank));
+    if (++rank == p.cluster) rank = 0, ++slot;
+  }
+}
+
+template <int kTokenTiles>
+__device__ __forceinline__ void receive_and_store(const SkinnyParams& p, const WorkRange& work,
+                                                  uint32_t exchange, int consumers, int consumer,
+                                                  int lane) {
+  const int shares = p.cluster * p.split;
+  int slot = consumer;
+  for (int item = slot * p.cluster + work.rank; item < work.tiles * kTokenTiles;
+       item += consumers * p.cluster, slot += consumers) {
+    barrier_wait_cluster(exchange, 0);
+    add_and_store(p, exchange + 16 + slot * shares * 512, shares, 512,
+                  work.tile_first + item / kTokenTiles, item % kTokenTiles, lane);
   }
 }
 

@@ -1,4 +1,4 @@
-// The ring of stages in shared memory, and the warp that fills it.
+// The ring of stages in shared memory, and the thread that fills it.
 #pragma once
 #include "async_copy.cuh"
 #include "skinny_params.cuh"
@@ -6,19 +6,22 @@
 
 namespace specfarm {
 
-// Stages of the ring in turn.
+// Stages of the ring in turn. Shared addresses: the first stage, the current one, its barrier.
 struct Ring {
-  uint32_t first, end, stage_bytes, barrier_offset;
-  uint32_t at, phase = 0;  // shared address of the current stage; flips every round
+  const LaunchPlan& plan;
+  uint32_t first, at, full, phase;
 
-  __device__ __forceinline__ Ring(uint32_t memory, const SharedLayout& layout)
-      : first(memory), end(memory + layout.ring), stage_bytes(layout.stage),
-        barrier_offset(layout.barrier_offset), at(memory) {}
-  __device__ __forceinline__ uint32_t full() const { return at + barrier_offset; }
-  __device__ __forceinline__ uint32_t empty() const { return full() + 8; }
+  __device__ __forceinline__ Ring(uint32_t memory, const LaunchPlan& plan_)
+      : plan(plan_), first(memory) {
+    restart(0);
+  }
+  __device__ __forceinline__ uint32_t empty() const { return full + 8; }
+  __device__ __forceinline__ void restart(uint32_t phase_) {
+    at = first, full = first + plan.barrier_offset, phase = phase_;
+  }
   __device__ __forceinline__ void next() {
-    at += stage_bytes;
-    if (at == end) at = first, phase ^= 1;
+    at += plan.stage, full += plan.stage;
+    if (at == first + plan.ring) restart(phase ^ 1);
   }
 };
 
@@ -26,59 +29,77 @@ struct Ring {
 template <class Format>
 struct Producer {
   const SkinnyParams& p;
+  const LaunchPlan& plan;
   const CUtensorMap* x_map;
   const WorkRange& work;
-  const SharedLayout& layout;
-  const uint8_t* from;  // the next stage's weights
-  int pass = 0, step = 0;
+  const uint8_t* from;     // the next stage's weights
+  int pass = 0, done = 0;  // k blocks of the pass that have been asked for
 
-  __device__ __forceinline__ Producer(const SkinnyParams& p_, const CUtensorMap* x_map_,
-                                      const WorkRange& work_, const SharedLayout& layout_)
-      : p(p_), x_map(x_map_), work(work_), layout(layout_),
+  __device__ __forceinline__ Producer(const SkinnyParams& p_, const LaunchPlan& plan_,
+                                      const CUtensorMap* x_map_, const WorkRange& work_)
+      : p(p_), plan(plan_), x_map(x_map_), work(work_),
         from(p_.weights + blockIdx.x * p_.block_stride) {}
 
   __device__ __forceinline__ void weights(const Ring& ring, uint64_t policy) {
-    const int rows = work.rows(p, pass), done = step * work.per_step;
-    const int kblocks = min(work.per_step, work.k_count - done);
-    const uint32_t bytes = escape_bytes(p, rows) + kblocks * rows * Format::kBlockBytes;
-    barrier_expect(ring.full(), bytes + layout.w_offset);
-    bulk_copy(ring.at + layout.w_offset, from, bytes, ring.full(), policy);
+    const int rows = work.rows(p, pass);
+    const uint32_t bytes = escape_bytes(p, rows) +
+                           min(plan.per_step, work.k_count - done) * rows * Format::kBlockBytes;
+    barrier_expect(ring.full, bytes + plan.w_offset);
+    bulk_copy(ring.at + plan.w_offset, from, bytes, ring.full, policy);
     from += bytes;
-    if (++step == work.steps) step = 0, ++pass;
+    done += plan.per_step;
+    if (done >= work.k_count) done = 0, ++pass;
   }
 
-  __device__ __forceinline__ void activations(const Ring& ring, int x_step, uint64_t policy) const {
-    tensor_copy(ring.at, x_map, 0, 0, work.k_first + x_step * work.per_step, ring.full(), policy);
+  __device__ __forceinline__ void activations(const Ring& ring, int k_done, uint64_t policy) const {
+    tensor_copy(ring.at, x_map, 0, 0, work.k_first + k_done, ring.full, policy);
   }
 
-  // Weights of the first stages are asked for before the previous grid has ended; with their
-  // activations where there is no grid to wait for. Returns how many stages that were.
+  // Fills the ring as far as there is work. What a previous grid does not write, the weights, is
+  // asked for before it has ended; the first of them as soon as their barrier exists. Returns how
+  // many stages were filled.
   __device__ __forceinline__ int begin(Ring ring) {
     const uint64_t once = stream_once_policy(), keep = keep_policy();
     const int early = min(p.stages, work.passes * work.steps);
 #pragma unroll 1
-    for (int i = 0; i < early; ++i, ring.next()) {
-      if (!p.dependent) activations(ring, step, keep);
+    for (int i = 0; i < p.stages; ++i, ring.next()) {
+      barrier_init(ring.full, 1);
+      barrier_init_fence();
+      if (i >= early) continue;
+      const int k_done = done;
       weights(ring, once);
+      if (!p.dependent) activations(ring, k_done, keep);
+    }
+    let_next_grid_start();
+    if (!p.dependent) return early;
+    prefetch_tensor_map(x_map);
+    wait_for_previous_grid();
+    ring.restart(0);
+    int k_done = 0;
+#pragma unroll 1
+    for (int i = 0; i < early; ++i, ring.next()) {
+      activations(ring, k_done, keep);
+      k_done += plan.per_step;
+      if (k_done >= work.k_count) k_done = 0;
     }
     return early;
   }
 
+  // The rest, into stages that have been read; then the first weights of the next launch are called
+  // into the L2 cache, while this one's last stages are multiplied and the memory has no other work.
   __device__ __forceinline__ void run(Ring ring, int early) {
     const uint64_t once = stream_once_policy(), keep = keep_policy();
     const int all = work.passes * work.steps;
-    let_next_grid_start();
-    wait_for_previous_grid();
-    int x_step = 0;
+    ring.restart(1);  // one round is filled, or there is no more to do
 #pragma unroll 1
-    for (int i = 0; i < all; ++i, ring.next()) {
-      if (i >= early) {
-        barrier_wait(ring.empty(), ring.phase ^ 1);
-        weights(ring, once);
-      }
-      if (i >= early || p.dependent) activations(ring, x_step, keep);
-      if (++x_step == work.steps) x_step = 0;
+    for (int i = early; i < all; ++i, ring.next()) {
+      barrier_wait(ring.empty(), ring.phase ^ 1);
+      const int k_done = done;
+      weights(ring, once);
+      activations(ring, k_done, keep);
     }
+    if (p.next && blockIdx.x < p.next_blocks)
+      bulk_prefetch(p.next + blockIdx.x * p.next_stride, p.next_bytes);
   }
 };
 

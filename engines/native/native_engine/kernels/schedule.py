@@ -18,7 +18,8 @@ MAX_CLUSTER = 4
 PLANE_BYTES = 1024  # the escape bits of a block
 W12_BYTES = 1536  # of a stored 16x64 block
 RAW_BYTES = 2048
-MAX_ROOM = 4096  # escape entries of a stage
+MAX_ROOM = 4095  # escape entries of a stage
+USUAL_ROOM = 384  # more than what 1 % of escapes needs in a stage
 _FAR = 64  # k blocks
 _MORE_BUSY = 1.18
 
@@ -72,9 +73,10 @@ def token_tiles(tokens: int) -> int:
 
 
 def escape_bytes(schedule: Schedule, rows: int, room: int) -> int:
-    """Escape part of a stage of `rows` row tiles: starts, `room` entries, padding."""
+    """Escape part of a stage of `rows` row tiles: starts, `room` entries, padding to a line of the
+    cache: copies that begin within one are slower."""
     used = 2 * (schedule.split * rows + 1 + room)
-    return -(-used // 64) * 64 if room else 0
+    return -(-used // 128) * 128 if room else 0
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,22 @@ def plane_bytes(schedule: Schedule, block: int) -> int:
 
 
 def _partial_bytes(schedule: Schedule, tiles: int) -> int:
-    """Partial sums of a split k range, kept in the ring when it is empty."""
+    """Partial sums of a thread block that splits its k range, kept in the ring when it is empty."""
     shares = schedule.row_warps * schedule.split
-    return shares * tiles * 512 if schedule.split * schedule.cluster > 1 else 0
+    return shares * tiles * 512 if schedule.split > 1 and schedule.cluster == 1 else 0
+
+
+def exchange_bytes(schedule: Schedule, tiles: int) -> int:
+    """Where a thread block receives the partial sums of its cluster, and a barrier."""
+    shares, cluster = schedule.cluster * schedule.split, schedule.cluster
+    return 16 + -(-schedule.row_warps * tiles // cluster) * shares * 512 if cluster > 1 else 0
 
 
 def deepest(schedule: Schedule, block: int, room: int, tiles: int, shared_bytes: int) -> int:
     """As many stages as fit."""
     each = stage_bytes(schedule, block, room, tiles)
-    stages = min(64, (shared_bytes - plane_bytes(schedule, block)) // each)
+    beside = plane_bytes(schedule, block) + exchange_bytes(schedule, tiles)
+    stages = min(64, (shared_bytes - beside) // each)
     if stages < 1 or stages * each < _partial_bytes(schedule, tiles):
         raise ValueError(f"{schedule} with {8 * tiles} tokens needs more shared memory")
     return stages
@@ -151,11 +160,13 @@ def _in_flight(schedule: Schedule, block: int, dependent: bool) -> int:
 
 
 def _fits(schedule: Schedule, shared_bytes: int) -> bool:
-    """Whether every number of tokens gets a ring at least two stages deep, in both forms."""
+    """Whether every number of tokens gets a ring two stages deep, in both forms; one stage where
+    there are more escapes than usual."""
+    forms = ((W12_BYTES, MAX_ROOM, 1), (W12_BYTES, USUAL_ROOM, 2), (RAW_BYTES, 0, 2))
     try:
         return all(
-            deepest(schedule, block, room, TOKEN_TILES[-1], shared_bytes) >= 2
-            for block, room in ((W12_BYTES, MAX_ROOM), (RAW_BYTES, 0))
+            deepest(schedule, block, room, TOKEN_TILES[-1], shared_bytes) >= least
+            for block, room, least in forms
         )
     except ValueError:
         return False
@@ -166,9 +177,10 @@ def _pairs(tiles: int, kblocks: int, multiprocessors: int) -> Schedule | None:
     idle and read all activations for few rows each. Else the exchange costs more than it saves."""
     each, pair = (-(-tiles // units) for units in (multiprocessors, multiprocessors // 2))
     busy, paired = -(-tiles // each), 2 * -(-tiles // pair)
-    if kblocks < _FAR or paired < _MORE_BUSY * busy or 2 * pair > MAX_CONSUMERS:
+    split = MAX_CONSUMERS // pair
+    if kblocks < _FAR or paired < _MORE_BUSY * busy or split < 2:
         return None
-    return Schedule(paired // 2, 2, pair, 2, 2)
+    return Schedule(min(tiles, multiprocessors // 2), 2, pair, split, 2 if split == 2 else 1)
 
 
 def _candidates(rows: int, cols: int, multiprocessors: int) -> Iterator[Schedule]:

@@ -22,6 +22,8 @@ from native_engine.w12.format import COUNT_BITS, PackedMatrix
 from native_engine.w12.pack import lane_order
 from native_engine.w12.pack_torch import PackedTensors
 
+_CALLED_AHEAD = 32_768  # bytes of the following weight a thread block calls into the L2 cache
+
 
 class KernelLaunchError(RuntimeError):
     """A launch was refused; the message is CUDA's."""
@@ -39,6 +41,9 @@ class _Params(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("row_warps", "split", "chunk", "grouped", "stages")),
         *((name, ctypes.c_int32) for name in ("room", "base", "out_f32", "dependent")),
         ("zero", ctypes.c_uint32),
+        ("next", ctypes.c_void_p),
+        ("next_stride", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("next_blocks", "next_bytes")),
     )
 
 
@@ -168,12 +173,15 @@ def linear(
     out: torch.Tensor | None = None,
     *,
     dependent: bool = False,
+    following: RawWeight | W12Weight | None = None,
     launch: Launch | None = None,
 ) -> torch.Tensor:
     """x `[M, K]` times the weight: `[M, N]`, BF16 unless `out` is FP32.
 
     `dependent` starts the launch before the previous kernel of the stream has ended (programmatic
     dependent launch); it asks for its own weights and waits before it touches x or `out`.
+    `following` is the weight of the next launch, where the caller knows it: its first bytes are
+    called into the L2 cache at the end of this one.
     """
     tokens, cols = x.shape
     if cols != weight.cols or x.dtype != torch.bfloat16 or x.stride(1) != 1:
@@ -212,6 +220,11 @@ def linear(
         params.tile_start = weight.tile_start.data_ptr()
         params.entries = weight.entries.data_ptr()
         params.base = weight.base
+    if following is not None:
+        params.next = following.staged.data.data_ptr()
+        params.next_stride = following.staged.stride
+        params.next_blocks = following.schedule.groups * following.schedule.cluster
+        params.next_bytes = min(_CALLED_AHEAD, following.staged.stride)
     stream = torch.cuda.current_stream(index).cuda_stream
     library = _device(index)[0]
     code = library.specfarm_skinny(

@@ -5,7 +5,7 @@
 
 namespace specfarm {
 
-using Kernel = void (*)(SkinnyParams, CUtensorMap);
+using Kernel = void (*)(SkinnyParams, LaunchPlan, CUtensorMap);
 
 template <class Format, bool kGrouped>
 Kernel pick(int token_tiles) {
@@ -83,7 +83,8 @@ int specfarm_skinny(const specfarm::SkinnyParams* p, const void* x, int64_t ldx,
   CUtensorMap map;
   if (const int code = encode_x(&map, x, ldx, *p, token_tiles)) return code;
   const int block_bytes = w12 ? W12Format::kBlockBytes : RawFormat::kBlockBytes;
-  const int shared = static_cast<int>(SharedLayout(*p, block_bytes, token_tiles).total);
+  const LaunchPlan plan(*p, block_bytes, token_tiles);
+  const int shared = static_cast<int>(plan.total);
   static int raised[2][2][9] = {};
   int& allowed = raised[w12 != 0][grouped][token_tiles];
   if (allowed < shared) {
@@ -108,11 +109,11 @@ int specfarm_skinny(const specfarm::SkinnyParams* p, const void* x, int64_t ldx,
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(p->groups * p->cluster);
-  config.blockDim = dim3((consumer_warps(*p) + 1) * 32);
+  config.blockDim = dim3((plan.consumers + 1) * 32);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = attributes;
   config.numAttrs = count;
-  return cudaLaunchKernelEx(&config, kernel, *p, map);
+  return cudaLaunchKernelEx(&config, kernel, *p, plan, map);
 }
 }

@@ -33,10 +33,10 @@ struct SkinnyParams {
   int32_t out_f32;
   int32_t dependent;  // launched before the previous grid has ended
   uint32_t zero;      // 0, unknown to the compiler: see `release`
+  const uint8_t* next;  // weights of the launch that follows, or null
+  int64_t next_stride;  // bytes between the weights of two of its thread blocks
+  int32_t next_blocks;
+  int32_t next_bytes;   // that a thread block calls into the L2 cache
 };
-
-__host__ __device__ inline int consumer_warps(const SkinnyParams& p) {
-  return (p.grouped ? (p.row_warps + 3) / 4 * 4 : p.row_warps) * p.split;
-}
 
 }  // namespace specfarm

@@ -15,7 +15,9 @@ import torch.nn.functional as F
 
 from native_engine.kernels.schedule import MAX_ROOM, Schedule, escape_bytes
 
-_LISTED = -1  # 0xFFFF: the stage has no room for its escapes
+# beside where the escapes of a share start: which blocks have any, more than a lane each, no room
+_FIRST, _SECOND, _MORE, _LISTED = 0x1000, 0x2000, 0x4000, 0x8000
+_LANES = 32
 _STALL_BYTES = 65_536  # what a look into the list costs, in bytes that could have been copied
 
 
@@ -106,8 +108,14 @@ def _escape_words(
     by_share = counts.sum(4).reshape(-1, shares)
     ends = by_share.cumsum(1)
     listed = ends[:, -1] > room
-    out[:, 1 : shares + 1] = ends.to(torch.int16)
-    out[listed, : shares + 1] = _LISTED
+    any_in = counts.reshape(-1, shares, schedule.chunk) > 0
+    flags = _FIRST * any_in[..., 0] + _MORE * (by_share > _LANES)
+    if schedule.chunk > 1:
+        flags += _SECOND * any_in[..., 1]
+    unlisted = torch.where(listed[:, None], 0, ends - by_share)
+    refer = torch.where(listed[:, None] & (by_share > 0), _MORE | _LISTED, 0)
+    out[:, :shares] = (unlisted | flags | refer).to(torch.int16)
+    out[:, shares] = torch.where(listed, 0, ends[:, -1]).to(torch.int16)
     flat = counts.reshape(groups * steps, -1)
     offset = (flat.cumsum(1) - flat).reshape(-1)  # of a block's entries in its stage
     number = torch.where(listed[:, None], 0, flat).reshape(-1)
