@@ -57,7 +57,9 @@ def from_patch(path: Path) -> Candidate:
     content = path.read_bytes()
     if not content.strip():
         raise SpecfarmError(f"--patch: {path} is empty", "Give a unified diff")
-    return Candidate(path.stem, patch=content.decode("utf-8", "surrogateescape"))
+    # Stored mechanisms are all `change.patch`: their folder names them.
+    name = path.resolve().parent.name if path.stem == "change" else path.stem
+    return Candidate(name, patch=content.decode("utf-8", "surrogateescape"))
 
 
 def from_folder(path: Path) -> Candidate:

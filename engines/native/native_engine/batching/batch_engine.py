@@ -150,6 +150,8 @@ def _parallel(
 def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    # cuDNN plans attention anew for each length it meets, and keeps every plan.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(name)
 
 
