@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,9 @@ from settings.loading import list_settings, load_setting
 from settings.schema import RESOLVE, Setting
 from settings.table import settings_table, table_in
 
+PUBLISHED = (
+    Path(__file__).parents[2] / "engines/native/native_engine/drafters/published.toml"
+)
 SIX = (
     "h100_c1_qwen3.8-27b_dflash2",
     "h100_c1_qwen3.8-27b_dspark",
@@ -91,6 +96,16 @@ def test_only_the_muse_dspark_revision_is_open() -> None:
         if checkpoint is not None and checkpoint.revision == RESOLVE
     }
     assert open_ones == {"DaoCloud/Muse-Glimmer-30B-DSpark"}
+
+
+def test_the_engine_knows_each_drafter_by_the_same_revision() -> None:
+    described = tomllib.loads(PUBLISHED.read_text())
+    revisions = {drafter["repository"]: drafter.get("revision") for drafter in described.values()}
+    for name in DEPLOYMENTS:
+        drafter = load_setting(name).drafter.checkpoint
+        assert drafter is not None
+        pinned = None if drafter.revision == RESOLVE else drafter.revision
+        assert revisions[str(drafter.repository)] == pinned
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

@@ -26,9 +26,13 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         if not path.exists():
             raise ConfigError(f"{path}: missing; text needs it")
-        self._fast = FastTokenizer.from_file(str(path))
         config = folder / "tokenizer_config.json"
-        raw: dict[str, Any] = json.loads(config.read_text()) if config.exists() else {}
+        try:
+            self._fast = FastTokenizer.from_file(str(path))
+            raw: dict[str, Any] = json.loads(config.read_text()) if config.exists() else {}
+        # tokenizers has no type of error of its own.
+        except Exception as error:
+            raise ConfigError(f"{path} or {config.name}: {error}") from error
         self._special = {
             key: value if isinstance(value, str) else value.get("content", "")
             for key, value in raw.items()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from native_engine.config import ModelConfig
 from native_engine.errors import WeightsError
+from native_engine.targets.source import open_safetensors
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Weights:
 def load_weights(folder: Path, config: ModelConfig, dtype: torch.dtype) -> Weights:
     """Read every `*.safetensors` of a Hugging Face folder, cast to `dtype`.
 
-    Raises WeightsError naming the tensor that is missing or misshapen."""
+    Raises WeightsError naming the broken file, or the tensor that is missing or misshapen."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise WeightsError(f"{folder}: no *.safetensors file")
     tensors: dict[str, Tensor] = {}
     for file in files:
-        with safe_open(file, framework="pt") as handle:
+        with open_safetensors(file) as handle:
             for name in handle.keys():  # noqa: SIM118  (not a dict)
                 tensors[name] = handle.get_tensor(name).to(dtype)
     return _assemble(tensors, config)

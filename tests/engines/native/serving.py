@@ -32,6 +32,7 @@ def serve(
     slots: int = 1,
     prefix_reuse: bool = False,
     knobs: EngineConfig | None = None,
+    drafter: Path | None = None,
 ) -> Iterator[tuple[str, ServerState]]:
     """Base URL and state; the server is stopped at the end. More than one slot: the batch path."""
     tokenizer = Tokenizer(folder)
@@ -50,7 +51,7 @@ def serve(
             max_total_tokens=tokens,
             speculation=speculation,
             prefix_reuse=prefix_reuse,
-            draft_model_dir=None,
+            draft_model_dir=None if drafter is None else str(drafter),
             root=folder,
         )
         batch = load_batch_engine(options, knobs, tokenizer.decode)

@@ -71,9 +71,8 @@ class BatchDecoder:
 
     def begin(self, slot: int, held: int) -> None:
         """A new request begins in `slot`, whose state holds its first `held` tokens."""
-        # What a drafter observed of these is still true: it steps back to them.
-        if self.drafter is not None and not (held and self.drafter.taps):
-            self.drafter.reset(slot)
+        if self.drafter is not None:
+            self.drafter.reset(slot, held)
 
     def _compute(self, sequences: Sequence[Running]) -> _Computed:
         t0 = self._clock()

@@ -161,7 +161,7 @@ def _check_sizes(options: BatchOptions, knobs: EngineConfig, served: ServedModel
             f"--max-total-tokens {options.max_total_tokens}: 2 to max_position_embeddings="
             f"{served.max_positions}"
         )
-    if options.dtype == "fp8" and not served.quantised and options.load_format != "dummy":
+    if options.dtype == "fp8" and not served.quantised:
         raise ConfigError("--dtype fp8: config.json has no quantization_config; use bf16 or fp32")
     batching = knobs.batching
     if options.slots + batching.prefill_rows > batching.rows_per_step:

@@ -24,7 +24,7 @@ class PerSlotDrafter:
     def open(self, slots: int, capacity: int) -> None:
         self._slots = [self._make() for _ in range(slots)]
 
-    def reset(self, slot: int) -> None:
+    def reset(self, slot: int, held: int = 0) -> None:
         self._slots[slot].reset()
 
     def observe(self, rows: Rows, taps: Sequence[Tensor]) -> None:

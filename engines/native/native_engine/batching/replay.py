@@ -73,10 +73,10 @@ class ReplayDrafter:
         if self._inner is not None:
             self._inner.open(slots, capacity)
 
-    def reset(self, slot: int) -> None:
+    def reset(self, slot: int, held: int = 0) -> None:
         self._random.pop(slot, None)
         if self._inner is not None:
-            self._inner.reset(slot)
+            self._inner.reset(slot, held)
 
     def observe(self, rows: Rows, taps: Sequence[Tensor]) -> None:
         if self._inner is not None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from native_engine.errors import ConfigError
 from native_engine.targets.hf_config import HfConfig
 
 
@@ -24,13 +23,12 @@ class ServedModel:
 
     @classmethod
     def from_folder(cls, folder: Path) -> ServedModel:
-        """Raises ConfigError naming the key of config.json."""
+        """Raises ConfigError naming the file and the key."""
         config = HfConfig.from_folder(folder)
         text = config.section("text_config") if "text_config" in config.raw else config
-        stops = _ids(config.raw.get("eos_token_id")) | _ids(text.raw.get("eos_token_id"))
-        generation = folder / "generation_config.json"
-        if generation.exists():
-            stops |= _ids(json.loads(generation.read_text()).get("eos_token_id"))
+        stops = _stops(config) | _stops(text)
+        if (folder / "generation_config.json").exists():
+            stops |= _stops(HfConfig.from_folder(folder, "generation_config.json"))
         return cls(
             model_type=str(config.raw.get("model_type", "llama")),
             vocab_size=text.integer("vocab_size"),
@@ -42,7 +40,9 @@ class ServedModel:
         )
 
 
-def _ids(value: Any) -> set[int]:
-    if value is None:
-        return set()
-    return {int(v) for v in value} if isinstance(value, list) else {int(value)}
+def _stops(config: HfConfig) -> set[int]:
+    value = config.raw.get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(type(token) is int for token in ids):
+        raise ConfigError(f"{config.where} eos_token_id={value!r}: a token id or a list of them")
+    return set(ids)

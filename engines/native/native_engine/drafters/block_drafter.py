@@ -44,8 +44,9 @@ class BlockDrafter(ABC):
     def open(self, slots: int, capacity: int) -> None:
         self._cache = self._backbone.new_cache(slots, capacity)
 
-    def reset(self, slot: int) -> None:
-        self._context.lengths[slot] = 0
+    @torch.inference_mode()
+    def reset(self, slot: int, held: int = 0) -> None:
+        self._context.keep(slot, held)
 
     @torch.inference_mode()
     def observe(self, rows: Rows, taps: Sequence[Tensor]) -> None:

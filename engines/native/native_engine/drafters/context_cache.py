@@ -31,6 +31,13 @@ class ContextCache:
             torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.layers)
         ]
 
+    def keep(self, slot: int, length: int) -> None:
+        """`slot` holds its first `length` rows. What an earlier request left behind them is never
+        attended to, but NaN times a weight of zero is NaN: it goes."""
+        self.lengths[slot] = length
+        for layer in self._layers:
+            layer[slot, length:].zero_()
+
     def write(self, layer: int, slots: Tensor, positions: Tensor, kv: Tensor) -> None:
         """Put `kv` `[rows, 2, kv_heads, head_dim]` at each row's slot and position, `[rows]`."""
         self._layers[layer][slots, positions] = kv

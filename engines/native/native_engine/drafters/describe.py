@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from native_engine.drafters.config import DrafterConfig
 from native_engine.drafters.parts import load_parts
 from native_engine.errors import WeightsError
 from native_engine.linear import PlainLinear
-from native_engine.targets.source import RecordingSource
+from native_engine.targets.source import RecordingSource, open_safetensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -68,12 +67,9 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Shapes by tensor name, from the headers of every `*.safetensors` of `folder`."""
     shapes: dict[str, tuple[int, ...]] = {}
     for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="pt") as handle:
-                for name in handle.keys():  # noqa: SIM118  (not a dict)
-                    shapes[name] = tuple(handle.get_slice(name).get_shape())
-        except SafetensorError as error:
-            raise WeightsError(f"{file}: {error}; download it again") from error
+        with open_safetensors(file) as handle:
+            for name in handle.keys():  # noqa: SIM118  (not a dict)
+                shapes[name] = tuple(handle.get_slice(name).get_shape())
     if not shapes:
         raise WeightsError(f"{folder}: no *.safetensors file with tensors")
     return shapes

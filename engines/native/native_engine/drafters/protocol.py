@@ -44,8 +44,8 @@ class BatchDrafter(Protocol):
         """Make room for `slots` sequences of at most `capacity` tokens."""
         ...
 
-    def reset(self, slot: int) -> None:
-        """A new request begins in `slot`."""
+    def reset(self, slot: int, held: int = 0) -> None:
+        """A new request begins in `slot`; its first `held` tokens were observed there before."""
         ...
 
     def observe(self, rows: Rows, taps: Sequence[Tensor]) -> None:

@@ -55,9 +55,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tree-hash", default="unknown")
     parser.add_argument("--engine-config", type=Path, default=TREE / "engine.toml")
     args = parser.parse_args(argv)
-    for flag in ("max_running_requests", "threads", "max_body_bytes"):
-        if getattr(args, flag) < 1:
-            parser.error(f"--{flag.replace('_', '-')}: at least 1")
+    least = {"max_running_requests": 1, "max_queued_requests": 0, "threads": 1, "max_body_bytes": 1}
+    for flag, low in least.items():
+        if getattr(args, flag) < low:
+            parser.error(f"--{flag.replace('_', '-')}: at least {low}")
     return args
 
 
@@ -97,6 +98,10 @@ def build_state(args: argparse.Namespace) -> ServerState:
         draft_model_dir=args.draft_model_dir,
         prefix_reuse=args.prefix_reuse == "on",
     )
+    if args.draft_model_dir and knobs.speculation.drafter not in BATCH_DRAFTERS:
+        name = knobs.speculation.drafter
+        note = f"--draft-model-dir is not read: engine.toml [speculation] drafter = {name!r}"
+        print(f"native_engine.server: {note}", file=sys.stderr)
     has_text = (args.model_dir / "tokenizer.json").exists()
     tokenizer = Tokenizer(args.model_dir) if has_text else None
     decode = tokenizer.decode if tokenizer else None

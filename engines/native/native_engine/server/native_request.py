@@ -15,6 +15,8 @@ from native_engine.server.state import ServerState
 
 DEFAULT_NEW_TOKENS = 128
 TOP_MAX = 1024
+COLDEST = 1e-6
+"""Colder is greedy, as in SGLang: logits divided by less leave FP32."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _sampling(fields: Fields) -> SamplingOptions | None:
     seeds = [
         fields.optional_integer(name, -(2**63), 2**63 - 1) for name in ("sampling_seed", "seed")
     ]
-    if temperature == 0 or top_k == 1:
+    if temperature < COLDEST or top_k == 1:
         return None
     return SamplingOptions(
         temperature, top_p, max(top_k, 0), next((s for s in seeds if s is not None), None)

@@ -19,15 +19,15 @@ class HfConfig:
     where: str = "config.json"
 
     @classmethod
-    def from_folder(cls, folder: Path) -> HfConfig:
-        path = folder / "config.json"
+    def from_folder(cls, folder: Path, name: str = "config.json") -> HfConfig:
+        path = folder / name
         try:
             raw = json.loads(path.read_text())
-        except (OSError, json.JSONDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{path}: {error}") from error
         if not isinstance(raw, dict):
             raise ConfigError(f"{path}: a JSON object is needed")
-        return cls(raw)
+        return cls(raw, name)
 
     def section(self, key: str) -> HfConfig:
         """The object under `key` (`text_config` of a model that also sees)."""

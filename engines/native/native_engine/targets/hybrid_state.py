@@ -155,6 +155,8 @@ def _group(spans: list[Span], device: torch.device) -> Group:
     true = torch.zeros(len(spans), longest, dtype=torch.bool)
     for i, span in enumerate(spans):
         count = span.end - span.begin
+        # Padded with a row of its own: one of another sequence may hold NaN, which no mask stops.
+        index[i] = span.begin
         index[i, :count] = torch.arange(span.begin, span.end)
         true[i, :count] = True
     only = spans[0].slot

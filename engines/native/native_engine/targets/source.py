@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from native_engine.errors import WeightsError
+
+
+def open_safetensors(file: Path) -> Any:
+    """safetensors' own handle; WeightsError where the file is broken."""
+    try:
+        return safe_open(file, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"{file}: {error}; download it again") from error
 
 
 class TensorSource(Protocol):
@@ -38,7 +46,7 @@ class SafetensorsSource:
         if not files:
             raise WeightsError(f"{folder}: no *.safetensors file")
         self._folder = folder
-        self._handles: list[Any] = [safe_open(file, framework="pt") for file in files]
+        self._handles: list[Any] = [open_safetensors(file) for file in files]
         self._where = {name: handle for handle in self._handles for name in handle.keys()}  # noqa: SIM118
 
     def has(self, name: str) -> bool:

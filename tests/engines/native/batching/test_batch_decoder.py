@@ -32,8 +32,8 @@ class HalfRight:
         self.seen = [0] * slots
         self.random = random.Random(3)
 
-    def reset(self, slot: int) -> None:
-        self.seen[slot] = 0
+    def reset(self, slot: int, held: int = 0) -> None:
+        self.seen[slot] = held
 
     def observe(self, rows: Rows, taps: Sequence[Tensor]) -> None:
         for slot, start, begin, end in rows.spans:

@@ -84,15 +84,17 @@ def truth(reference: LlamaForCausalLM, requests: list[GenerateRequest]) -> list[
         (3, False, True),
         (16, False, False),
         (16, True, True),
+        (64, True, False),
     ],
 )
 def test_answers_are_transformers_answers(
     model: tuple[Path, LlamaForCausalLM], slots: int, speculation: bool, reuse: bool
 ) -> None:
     folder, reference = model
-    requests = requests_of(30, slots)
+    requests = requests_of(30 if slots < 30 else 100, slots)
+    knobs = replace(TINY_CHUNKS, batching=BatchingKnobs(64 if slots < 30 else 160, 16))
     engine = load_batch_engine(
-        options(folder, slots=slots, speculation=speculation, prefix_reuse=reuse), TINY_CHUNKS
+        options(folder, slots=slots, speculation=speculation, prefix_reuse=reuse), knobs
     )
     with scheduling(engine) as scheduler:
         assert answers(scheduler, requests) == truth(reference, requests)

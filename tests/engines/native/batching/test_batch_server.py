@@ -134,6 +134,8 @@ def test_sampling_follows_the_target_and_its_seed(served: Any) -> None:
     # One candidate is the greedy choice.
     truth = reference_greedy(reference, PROMPT, 9)
     assert generate(client, body(9, temperature=3.0, top_k=1))["output_ids"] == truth
+    # So is what is colder than FP32 can divide by.
+    assert generate(client, body(9, temperature=1e-50))["output_ids"] == truth
 
 
 @pytest.mark.parametrize(
@@ -291,5 +293,22 @@ def test_which_path_serves(
     many = ["--max-running-requests", "600", "--max-total-tokens", "64"]
     assert main(["--model-dir", folder, *many]) == 2
     assert "rows_per_step" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        parse_args(["--model-dir", "x", "--max-running-requests", "0"])
+    for flag, low in (("--max-running-requests", "0"), ("--max-queued-requests", "-1")):
+        with pytest.raises(SystemExit):
+            parse_args(["--model-dir", "x", flag, low])
+        assert f"{flag}: at least" in capsys.readouterr().err
+    for name, content, message in (
+        ("generation_config.json", b'{"eos_token_id": "two"}', "generation_config.json eos_token"),
+        ("generation_config.json", b"{", "generation_config.json"),
+        ("tokenizer.json", b"{", "tokenizer.json"),
+        ("model.safetensors", b"no header", "download it again"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(raw))
+        (tmp_path / name).write_bytes(content)
+        for slots in ("1", "2"):
+            flags = ["--model-dir", str(tmp_path), "--max-running-requests", slots]
+            assert main([*flags, "--max-total-tokens", "64"]) == 2
+            assert message in capsys.readouterr().err
+        (tmp_path / name).unlink()
+    assert main(["--model-dir", str(tmp_path), "--draft-model-dir", "d", *many]) == 2
+    assert "--draft-model-dir is not read" in capsys.readouterr().err

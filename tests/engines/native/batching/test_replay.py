@@ -13,6 +13,7 @@ from native_engine.errors import ConfigError
 from native_engine.requests import GenerateRequest, GenerateResult
 from tests.engines.native.batching.fake_target import FakeTarget
 from tests.engines.native.batching.harness import ask, batch_engine, scheduling
+from tests.engines.native.batching.test_batch_decoder import HalfRight
 
 CHANCES = [0.1, 0.2, 0.0, 0.3, 0.4]
 
@@ -49,6 +50,17 @@ def test_a_prompt_is_accepted_alike_in_any_company() -> None:
     beside = replayed([*others, request])[-1][0]
     assert alone.steps == beside.steps
     assert replayed([request], seed=1)[0][0].steps != alone.steps
+
+
+def test_reuse_of_a_prefix_changes_no_length() -> None:
+    drafter = ReplayDrafter(CHANCES, 4, HalfRight())
+    engine = batch_engine(
+        FakeTarget(), slots=1, capacity=500, drafter=drafter, rule=drafter.verify, reuse=True
+    )
+    with scheduling(engine) as scheduler:
+        request = GenerateRequest("r", (4, 5, 6), 200)
+        first, second = (ask(scheduler, request).result() for _ in "ab")
+    assert second.cached == 2 and first.steps == second.steps
 
 
 def test_every_length_of_the_histogram_occurs_and_no_other(tmp_path: Path) -> None:

@@ -158,6 +158,23 @@ def test_a_slot_may_step_back_but_never_skip(tmp_path: Path) -> None:
     assert drafter.propose([]).tokens == []
 
 
+def test_a_slot_used_again_holds_no_trace(tmp_path: Path) -> None:
+    """Not even of rows that were NaN, beside a longer sequence whose keys reach over them."""
+    write_checkpoint(tmp_path, DFLASH)
+    drafter, target = load(tmp_path), FakeTarget()
+    drafter.open(2, 60)
+    longer, ids = [*range(3, 43)], [3, 14, 15, 9]
+    prompt(drafter, longer, slot=1)
+    prompt(drafter, ids)
+    asks = [Ask(0, ids, 9), Ask(1, longer, 9)]
+    fresh = drafter.hidden(asks)
+    drafter.reset(0, 1)
+    nan = [tap.fill_(torch.nan) for tap in target.tap(1, range(1, 40), 3)]
+    drafter.observe(Rows(torch.tensor(longer[1:]), (0,), (1,), (39,)), nan)
+    prompt(drafter, ids)
+    assert torch.equal(drafter.hidden(asks), fresh)
+
+
 def test_dummy_weights_draft_without_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(DSPARK))
     drafter = load_drafter(tmp_path, FakeTarget(), torch.bfloat16, CPU, "dummy")

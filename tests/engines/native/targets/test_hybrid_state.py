@@ -73,6 +73,23 @@ def test_committed_state_is_that_of_the_accepted_tokens(tmp_path: Path, rounds: 
             agree(state, slot, model, held[slot])
 
 
+def test_a_sequence_of_nan_leaves_the_others_alone(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    target, text = tiny_target(tmp_path), [5, 6, 7, 8]
+    state = target.new_state(3, 20)
+    alone = target.forward(rows_of({1: (0, text)}), state).hidden
+    state.reset(1)
+    target._table[VOCAB - 1] = torch.nan
+    # The longer one comes first: the shorter one's rows are padded beside it.
+    runs = {0: (0, [VOCAB - 1] * 9), 1: (0, text), 2: (0, text[:1])}
+    among = target.forward(rows_of(runs), state).hidden
+    assert among[:9].isnan().all()
+    torch.testing.assert_close(among[9:13], alone, atol=1e-5, rtol=1e-5)
+    for slot, count in ((0, 9), (1, 4), (2, 1)):
+        state.commit(slot, count)
+    assert bool(state.recurrent[1:].isfinite().all()) and bool(state.conv[1:].isfinite().all())
+
+
 @pytest.mark.parametrize("accepted", range(7))
 def test_every_length_of_a_first_step(tmp_path: Path, accepted: int) -> None:
     """Fewer tokens than the convolution sees, too."""
