@@ -15,9 +15,7 @@ from settings.loading import list_settings, load_setting
 from settings.schema import RESOLVE, Setting
 from settings.table import settings_table, table_in
 
-PUBLISHED = (
-    Path(__file__).parents[2] / "engines/native/native_engine/drafters/published.toml"
-)
+PUBLISHED = Path(__file__).parents[2] / "engines/native/native_engine/drafters/published.toml"
 SIX = (
     "h100_c1_qwen3.8-27b_dflash2",
     "h100_c1_qwen3.8-27b_dspark",

@@ -108,7 +108,7 @@ class DrafterConfig:
     def from_mapping(cls, raw: Mapping[str, Any], where: str = "config.json") -> DrafterConfig:
         """From the content of a config.json; `where` names it in errors."""
         kind, own_vocab = _kind(raw, where)
-        hf = HfConfig(_flat(raw), where)
+        hf = HfConfig(_flat(HfConfig(raw, where)), where)
         hf.require(hidden_act="silu", attention_bias=False, rope_is_neox_style=True)
         layers, vocab = hf.integer("num_hidden_layers"), hf.integer("vocab_size")
         hf.require(draft_vocab_size=vocab)
@@ -128,8 +128,8 @@ class DrafterConfig:
             kv_heads=kv_heads,
             head_dim=head_dim,
             rms_norm_eps=hf.number("rms_norm_eps", 1e-6),
-            rope_theta=_rope(hf).number("rope_theta", hf.number("rope_theta", 10000.0)),
-            yarn=_yarn(_rope(hf)),
+            rope_theta=hf.rope().number("rope_theta", hf.number("rope_theta", 10000.0)),
+            yarn=_yarn(hf.rope()),
             windows=windows,
             # The reference's rule for checkpoints that do not say: sliding layers are causal.
             causal=tuple(w is not None if causal is None else bool(causal) for w in windows),
@@ -146,7 +146,7 @@ class DrafterConfig:
             markov=markov,
             confidence=dspark and hf.flag("enable_confidence_head"),
             confidence_with_markov=with_markov and markov is not None,
-            temperatures=tuple(map(float, hf.raw.get("confidence_temperatures") or ())),
+            temperatures=tuple(_numbers(hf, "confidence_temperatures") or ()),
         )
         config._check(where)
         return config
@@ -179,12 +179,15 @@ def _kind(raw: Mapping[str, Any], where: str) -> tuple[str, bool]:
     return ARCHITECTURES[name], name == "Qwen3DSparkModel"
 
 
-def _flat(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(config: HfConfig) -> dict[str, Any]:
     """One level of keys: the backbone's, the top level's, then the drafter's own."""
-    flat: dict[str, Any] = dict(raw.get("transformer_layer_config") or {})
-    flat.update(raw)
-    for section in ("dflash_config", "dspark_config"):
-        flat.update(raw.get(section) or {})
+    raw = config.raw
+
+    def section(key: str) -> Mapping[str, Any]:
+        return config.section(key).raw if raw.get(key) else {}
+
+    flat = {**section("transformer_layer_config"), **raw}
+    flat |= {**section("dflash_config"), **section("dspark_config")}
     if "speculators_model_type" in raw:
         flat.setdefault("sample_from_anchor", False)
         if raw.get("sliding_window_non_causal"):
@@ -196,8 +199,8 @@ def _flat(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _taps(hf: HfConfig) -> tuple[int, ...]:
     """Layer ids; absent: evenly spaced from the second layer to the third from the end."""
-    shifted = hf.raw.get("aux_hidden_state_layer_ids")
-    ids = hf.raw.get("target_layer_ids") or (shifted and [i - 1 for i in shifted])
+    shifted = _numbers(hf, "aux_hidden_state_layer_ids")
+    ids = _numbers(hf, "target_layer_ids") or (shifted and [i - 1 for i in shifted])
     if ids is None:
         depth, count = hf.integer("num_target_layers"), hf.integer("num_hidden_layers")
         if count == 1:
@@ -209,9 +212,13 @@ def _taps(hf: HfConfig) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _rope(hf: HfConfig) -> HfConfig:
-    rope = hf.raw.get("rope_parameters") or hf.raw.get("rope_scaling") or {}
-    return HfConfig(rope, f"{hf.where} rope_parameters")
+def _numbers(hf: HfConfig, key: str) -> list[Any] | None:
+    values = hf.raw.get(key)
+    if values and not (
+        isinstance(values, list) and all(type(value) in (int, float) for value in values)
+    ):
+        raise ConfigError(f"{hf.where} {key}={values!r}: a list of numbers is needed")
+    return values or None
 
 
 def _yarn(rope: HfConfig) -> Yarn | None:

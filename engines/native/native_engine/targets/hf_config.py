@@ -61,16 +61,17 @@ class HfConfig:
 
     def rope_theta(self) -> float:
         """Base of plain RoPE over whole heads. `rope_parameters`, `rope_scaling` or flat keys."""
-        rope = HfConfig(self._rope(), f"{self.where} rope_parameters")
+        rope = self.rope()
         rope.require(rope_type="default", type="default", partial_rotary_factor=1.0)
         self.require(partial_rotary_factor=1.0)
         return rope.number("rope_theta", self.number("rope_theta", 10000.0))
 
-    def _rope(self) -> Mapping[str, Any]:
+    def rope(self) -> HfConfig:
+        """`rope_parameters`, or `rope_scaling`, or nothing."""
         rope = self.raw.get("rope_parameters") or self.raw.get("rope_scaling") or {}
         if not isinstance(rope, Mapping) or any(isinstance(v, Mapping) for v in rope.values()):
             raise ConfigError(f"{self.where} rope_parameters: only one RoPE for all layers")
-        return rope
+        return HfConfig(rope, f"{self.where} rope_parameters")
 
     def heads(self) -> tuple[int, int, int]:
         """Query heads, key/value heads (a divisor of them), head dimension."""
@@ -86,7 +87,8 @@ class HfConfig:
     def layer_types(self, default: list[str], known: tuple[str, ...]) -> list[str]:
         """`layer_types`, one of `known` for each of `num_hidden_layers` layers."""
         kinds = self.raw.get("layer_types") or default
-        if len(kinds) != self.integer("num_hidden_layers") or not set(kinds) <= set(known):
+        layers = self.integer("num_hidden_layers")
+        if type(kinds) is not list or len(kinds) != layers or any(k not in known for k in kinds):
             raise ConfigError(
                 f"{self.where} layer_types: {', '.join(known)} for each of num_hidden_layers"
             )

@@ -46,7 +46,7 @@ class Qwen35Config:
             attn_output_gate=True,
             mamba_ssm_dtype="float32",
         )
-        rope = HfConfig(text.raw.get("rope_parameters") or {}, f"{text.where} rope_parameters")
+        rope = text.rope()
         rope.require(rope_type="default", type="default")
         heads, kv_heads, head_dim = text.heads()
         share = rope.number("partial_rotary_factor", text.number("partial_rotary_factor", 0.25))
