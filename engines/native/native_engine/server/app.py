@@ -57,7 +57,10 @@ def create_app(state: ServerState) -> FastAPI:
     @app.exception_handler(NativeEngineError)
     @app.exception_handler(Exception)
     async def aborted(http: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(abort_body(error), status_code=500)
+        # What is not the engine's own is raised again behind this answer, and that ends the
+        # connection: the client must not send its next request on it.
+        headers = {} if isinstance(error, NativeEngineError) else {"Connection": "close"}
+        return JSONResponse(abort_body(error), status_code=500, headers=headers)
 
     @app.exception_handler(ClientGone)
     @app.exception_handler(ClientDisconnect)

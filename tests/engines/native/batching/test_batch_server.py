@@ -207,6 +207,18 @@ def test_broken_logits_of_one_request_leave_the_others(served: Any) -> None:
             table[bad] = kept
 
 
+def test_an_unexpected_error_does_not_spoil_the_connections_next_request(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, state, _ = served
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(state.scheduler.engine.decoder.target, "forward", lambda *_: 1 / 0)
+            reply = client.post("/generate", json=body(3))
+        assert reply.status_code == 500 and reply.json()["error"]["type"] == "ZeroDivisionError"
+        assert len(generate(client, body(3))["output_ids"]) == 3
+
+
 def test_back_pressure_and_clients_that_go_away(model: tuple[Path, LlamaForCausalLM]) -> None:
     with serve(model[0], slots=2, max_queued=1, tokens=1000, speculation=False) as (url, state):
         target = state.scheduler.engine.decoder.target
