@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from explorers.memory_explorer import CATALOGUE
 from farm.campaign.context import CampaignContext
-from farm.report.words import caught_by
+from farm.report.words import CALLED_DISHONEST, caught_by
 from farm.results import CandidateResult
 from farm.search import evaluate as gate
 from farm.search.assemble import assemble
@@ -115,13 +115,15 @@ def _without_reference(*inputs: Any) -> CampaignContext:
 
 
 def unexpected(entries: Iterable[Entry], results: Mapping[str, CandidateResult]) -> list[str]:
-    """What differs from the manifest, in words; those that noise dropped early apart."""
+    """What differs from the manifest, in words; those that noise dropped early apart. A cheat that
+    another check than its own called one is caught."""
     found = []
     for entry in entries:
         decision = results[entry.name].decision
         by = caught_by(results[entry.name])
         as_said = decision.verdict.value in entry.verdicts and by in entry.caught_by
-        if not as_said and not _lost_to_noise(entry, results[entry.name]):
+        caught = not entry.control and decision.verdict in CALLED_DISHONEST
+        if not (as_said or caught or _lost_to_noise(entry, results[entry.name])):
             found.append(f"{entry.name}: {decision.verdict.value} by {by}: {decision.reason}")
     return found
 
