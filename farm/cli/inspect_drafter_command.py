@@ -49,7 +49,7 @@ def inspect_drafter(
         else:
             known = published(drafter)
             found = describe(known.config)
-            facts |= {"repository": known.repository, "revision": known.revision}
+            facts |= {"repository": known.repository, "revision": known.revision or "not known"}
             facts |= {"target": known.target, "unsettled": list(known.unsettled)}
     except NativeEngineError as error:
         raise SpecfarmError(str(error)) from error

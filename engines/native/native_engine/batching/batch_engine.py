@@ -22,6 +22,7 @@ from native_engine.drafters.options import DrafterOptions
 from native_engine.drafters.protocol import BatchDrafter
 from native_engine.errors import ConfigError
 from native_engine.tables import read_table, unknown_name
+from native_engine.targets.hybrid_state import REPLAY_ROWS
 from native_engine.targets.load import load_target
 from native_engine.targets.protocol import Rows, Target, TargetState
 
@@ -79,6 +80,7 @@ def load_batch_engine(
             drafter = batch_drafter(options, knobs, target)
             state = target.new_state(options.slots, options.max_total_tokens)
             if drafter is not None:
+                _check_draft(drafter, knobs, state)
                 drafter.open(options.slots, options.max_total_tokens)
             if device.type == "cuda":
                 rehearse(target, state, options, knobs.batching.rows_per_step)
@@ -145,6 +147,15 @@ def _parallel(
     return load_drafter(
         options.draft_model_dir, target, target.dtype, target.device, options.load_format, table
     )
+
+
+def _check_draft(drafter: BatchDrafter, knobs: EngineConfig, state: TargetState) -> None:
+    longest = min(drafter.draft_tokens, knobs.speculation.draft_tokens)
+    if longest >= REPLAY_ROWS and not state.rewinds:
+        raise ConfigError(
+            f"engine.toml [speculation] draft_tokens={knobs.speculation.draft_tokens}: a recurrent "
+            f"target takes back at most {REPLAY_ROWS - 1} in a step"
+        )
 
 
 def _device(name: str) -> torch.device:

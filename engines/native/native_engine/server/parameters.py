@@ -87,7 +87,7 @@ _SAMPLING = {
     "presence_penalty": Neutral((0,), _GREEDY),
     "repetition_penalty": Neutral((1,), _GREEDY),
     "logit_bias": Neutral(({},), _GREEDY),
-    "n": Neutral((1,), "one greedy answer a prompt"),
+    "n": Neutral((1,), "one answer a prompt"),
 }
 _SGLANG_SAMPLING = _SAMPLING | {
     "min_new_tokens": Neutral((0,)),
@@ -131,7 +131,7 @@ COMPLETION = Parameters(
         "logprobs": Neutral((False,), "/generate returns log-probabilities"),
         "echo": Neutral((False,)),
         "suffix": Neutral(("",)),
-        "best_of": Neutral((1,), "one greedy answer a prompt"),
+        "best_of": Neutral((1,), "one answer a prompt"),
     },
     _OPENAI_IDLE,
 )

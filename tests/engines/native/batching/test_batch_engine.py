@@ -23,6 +23,7 @@ from native_engine.errors import ConfigError, WeightsError
 from native_engine.requests import GenerateRequest, LogprobOptions
 from native_engine.targets.protocol import Rows
 from tests.engines.native.batching.harness import answers, ask, scheduling
+from tests.engines.native.targets import tiny_qwen35
 from tests.engines.native.tiny import VOCAB, make_folder
 
 TINY_CHUNKS = EngineConfig(prefill=PrefillKnobs(7, 3), batching=BatchingKnobs(64, 16))
@@ -196,6 +197,12 @@ def test_what_does_not_fit_together_is_named(tmp_path: Path) -> None:
     refused("did you mean 'dflash'", EngineConfig(speculation=SpeculationKnobs("dflsh")))
     refused("histogram", EngineConfig(speculation=SpeculationKnobs("replay")))
     refused("seeds", EngineConfig(drafters={"replay": {"seeds": 1}}), speculation=False)
+    tiny_qwen35.make_folder(tmp_path / "hybrid")
+    longest = EngineConfig(speculation=SpeculationKnobs(draft_tokens=63))
+    load_batch_engine(options(tmp_path / "hybrid"), longest)
+    with pytest.raises(ConfigError, match=r"draft_tokens=64: a recurrent target .* at most 63"):
+        longer = EngineConfig(speculation=SpeculationKnobs(draft_tokens=64))
+        load_batch_engine(options(tmp_path / "hybrid"), longer)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(WeightsError, match="safetensors"):
         load_batch_engine(options(tmp_path), knobs)

@@ -70,6 +70,29 @@ def test_logits_are_those_of_the_dequantised_model(tmp_path: Path, scheme: str) 
     assert (whole - expected).abs().max() < 1e-4 * expected.abs().max()
 
 
+def test_rejected_rows_of_a_ragged_batch_leave_no_trace(tmp_path: Path) -> None:
+    reference, target = make_fp8_folder(tmp_path, "none", KEPT), tiny_target(tmp_path)
+    draw = torch.Generator().manual_seed(1)
+    texts = [torch.randint(0, VOCAB, (n,), generator=draw).tolist() for n in (30, 19)]
+    expected = [reference_logits(reference, torch.tensor(text)) for text in texts]
+    state, held = target.new_state(2, 48), [0, 0]
+    while held != [len(text) for text in texts]:
+        # Up to five true rows, then two wrong ones that are not kept.
+        runs = {
+            slot: (at, [*text[at : at + 2 + 3 * slot], 7, 8])
+            for slot, (at, text) in enumerate(zip(held, texts, strict=True))
+            if at < len(text)
+        }
+        rows = rows_of(runs)
+        logits = target.logits(target.forward(rows, state).hidden)
+        for slot, start, begin, end in rows.spans:
+            held[slot] = start + end - begin - 2
+            state.commit(slot, held[slot])
+            wanted = expected[slot][start : held[slot]]
+            found = logits[begin : end - 2]
+            assert (found - wanted).abs().max() < 1e-4 * expected[slot].abs().max()
+
+
 def test_fp8_stays_fp8_in_memory_and_modules_not_to_convert_do_not(tmp_path: Path) -> None:
     make_fp8_folder(tmp_path, "dynamic", KEPT)
     layers = tiny_target(tmp_path)._layers
