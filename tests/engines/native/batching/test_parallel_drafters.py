@@ -17,10 +17,11 @@ from tests.engines.native.batching.full_forward import full_forward_greedy
 from tests.engines.native.batching.harness import answers, ask, scheduling
 from tests.engines.native.drafters import synthetic
 from tests.engines.native.targets import tiny_qwen35
+from tests.engines.native.targets.oracle import Oracle
 from tests.engines.native.tiny import VOCAB, make_folder
 
 DRAFTERS = {"dflash": synthetic.DFLASH2, "dspark": synthetic.DSPARK}
-HYBRID = "hybrid"
+HYBRID, MUSE = "hybrid", "muse"
 
 
 def drafter_folder(folder: Path, raw: Mapping[str, Any], hidden: int, layers: int) -> Path:
@@ -35,12 +36,14 @@ def drafter_folder(folder: Path, raw: Mapping[str, Any], hidden: int, layers: in
     return folder
 
 
-@pytest.fixture(scope="module", params=["llama", HYBRID])
+@pytest.fixture(scope="module", params=["llama", HYBRID, MUSE])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Folder, transformers' model, hidden size, layers."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == HYBRID:
         return folder, tiny_qwen35.make_folder(folder), 48, 4
+    if request.param == MUSE:
+        return folder, Oracle(MUSE, folder).model, 96, 6
     return folder, make_folder(folder), 96, 3
 
 
@@ -59,7 +62,8 @@ def requests_of(count: int, seed: int) -> list[GenerateRequest]:
 @pytest.mark.parametrize("name", ["dflash", "dspark"])
 def test_drafted_answers_are_the_targets_own(target: Any, name: str, tmp_path: Path) -> None:
     folder, model, hidden, layers = target
-    drafter = drafter_folder(tmp_path / name, DRAFTERS[name], hidden, layers)
+    raw = synthetic.MUSE if layers == 6 and name == "dflash" else DRAFTERS[name]
+    drafter = drafter_folder(tmp_path / name, raw, hidden, layers)
     options = BatchOptions(
         model_dir=folder,
         dtype="fp32",
