@@ -41,17 +41,19 @@ class Call:
         self.request = request
         self.job = Job(request, push, push)
         self._began = time.perf_counter()
+        self._ended = False
 
     async def __aiter__(self) -> AsyncIterator[list[int] | Finished]:
         counters = self._state.counters
         while True:
             item = await self._queue.get()
-            if isinstance(item, Exception):
-                counters.failed += 1
-                raise item
             if isinstance(item, list):
                 yield item
                 continue
+            self._ended = True
+            if isinstance(item, Exception):
+                counters.failed += 1
+                raise item
             counters.requests += 1
             counters.prompt_tokens += len(self.request.prompt_ids)
             counters.output_tokens += len(item.output_ids)
@@ -60,6 +62,10 @@ class Call:
             return
 
     def cancel(self) -> None:
+        """Nobody waits any longer; nothing to do for a request that has ended."""
+        if not self._ended:
+            self._ended = True
+            self._state.counters.aborted += 1
         self._state.scheduler.cancel(self.job)
 
 

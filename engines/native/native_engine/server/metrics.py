@@ -14,6 +14,7 @@ def prometheus_text(state: ServerState) -> str:
         ("num_queue_reqs", "gauge", waiting),
         ("num_requests_total", "counter", counters.requests),
         ("num_failed_requests_total", "counter", counters.failed),
+        ("num_aborted_requests_total", "counter", counters.aborted),
         ("prompt_tokens_total", "counter", counters.prompt_tokens),
         ("generation_tokens_total", "counter", counters.output_tokens),
         ("spec_verify_calls_total", "counter", counters.verify_steps),

@@ -35,10 +35,11 @@ class LaunchFacts:
 
 @dataclass
 class Counters:
-    """Since start or the last flush."""
+    """Since start or the last flush. `aborted`: given up by their clients."""
 
     requests: int = 0
     failed: int = 0
+    aborted: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     verify_steps: int = 0

@@ -254,12 +254,15 @@ def test_back_pressure_and_clients_that_go_away(model: tuple[Path, LlamaForCausa
                 assert 'sglang:num_queue_reqs{model_name="tiny"} 1' in text
             wait_until(lambda: state.scheduler.load == (0, 0))
             assert len(steps) < 300
+            aborted = 'sglang:num_aborted_requests_total{model_name="tiny"}'
+            assert f"{aborted} 3" in client.get("/metrics").text
             # A client that waits for a whole answer and hangs up is cancelled too.
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{url}/generate", json=body(900), timeout=httpx.Timeout(60, read=0.3))
             wait_until(lambda: state.scheduler.load == (0, 0))
             assert len(steps) < 600
             assert len(generate(client, body(3))["output_ids"]) == 3
+            assert f"{aborted} 4" in client.get("/metrics").text
 
 
 def test_replay_shows_everywhere(model: tuple[Path, LlamaForCausalLM], tmp_path: Path) -> None:
