@@ -153,7 +153,7 @@ class Baseline(Section):
 class Measurement(Section):
     """How this setting decides: mode and estimator are names of farm.bench's registries."""
 
-    mode: Literal["slices", "abba", "launches", "blocks"]
+    mode: Literal["slices", "abba", "blocks"]
     estimator: str
     prompts: Positive = 8
     repeats: Positive = 1
