@@ -3,8 +3,8 @@
 Random lengths, streams, clients that hang up, bad requests, against an engine that is served
 already. A line a minute: throughput, errors, the engine's memory and slots. Finished answers go to
 `--out` in the format of `specfarm verify`, whose token forcing says whether any token is wrong.
-Exit 0 when nothing failed, no bad request was accepted, no slot is left in use, and memory grew
-less than `--leak-mb` after the first minute; else 1."""
+Exit 0 when nothing failed, no bad request was accepted, no slot is left in use, memory grew less
+than `--leak-mb` after the first minute, and throughput did not fall; else 1."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from settings.prompts import search_prompts
 from settings.weights import ensure_target
 
 _MIB = 2.0**20
+# The medians of the last and the first quarter: a shared machine's drift is below this.
+_FLAT = 0.75
 
 
 @dataclass(frozen=True)
@@ -152,12 +154,15 @@ def verdict(
             problems.append(f"{name} grew from {first:.0f} to {last:.0f}")
     rates = [minute.tokens_per_s for minute in minutes]
     quarter = max(1, len(rates) // 4)
+    first_rate, last_rate = statistics.median(rates[:quarter]), statistics.median(rates[-quarter:])
+    kept_up = last_rate / max(1e-9, first_rate)
+    if kept_up < _FLAT:
+        problems.append(f"tokens/s fell from {first_rate:.0f} to {last_rate:.0f}")
     return {
         "kinds": dict(counts.kinds),
         "tokens": counts.tokens,
         "tokens_per_s": statistics.mean(rates),
-        "last_over_first_quarter": statistics.median(rates[-quarter:])
-        / max(1e-9, statistics.median(rates[:quarter])),
+        "last_over_first_quarter": kept_up,
         "left": left,
         "problems": problems,
     }

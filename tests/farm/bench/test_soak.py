@@ -47,8 +47,8 @@ def test_problems_are_named() -> None:
     left = {"rss_mb": 290.0, "device_mb": None, "slots_used": 1.0, "tokens_kept": 0.0}
     found = verdict(minutes, counts, left, 64.0)
     text = " ".join(found["problems"])
-    assert len(found["problems"]) == 4
-    for word in ("late", "2 bad requests", "1 slots", "rss_mb grew from 100 to 290"):
+    assert len(found["problems"]) == 5
+    for word in ("late", "2 bad", "1 slots", "rss_mb grew from 100 to 290", "fell from 50 to 25"):
         assert word in text
     assert found["last_over_first_quarter"] == pytest.approx(0.5)
     assert (
