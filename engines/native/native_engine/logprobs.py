@@ -10,6 +10,7 @@ from torch import Tensor
 
 Scored = tuple[float | None, int, None]
 RawScored = tuple[float, int]
+_BLOCK = 128
 
 
 @dataclass
@@ -61,6 +62,19 @@ def _top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row and their ids, lowest id first at ties (topk promises no
     order)."""
     spare = min(count + 16, values.shape[-1])
-    ids = values.topk(spare, dim=-1).indices.sort(dim=-1).values
+    ids = _largest(values, spare).sort(dim=-1).values
     best, order = values.gather(1, ids).sort(dim=-1, descending=True, stable=True)
     return best[:, :count], ids.gather(1, order)[:, :count]
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """Ids of the `count` largest of each row, in no order: they lie in the `count` blocks whose own
+    largest are largest, so that all but those are read once, for a maximum."""
+    rows, vocab = values.shape
+    if vocab % _BLOCK or vocab // _BLOCK <= count:
+        return values.topk(count, dim=-1).indices
+    blocks = values.view(rows, -1, _BLOCK)
+    best = blocks.amax(dim=-1).topk(count, dim=-1).indices
+    near = blocks.gather(1, best[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
+    at = near.topk(count, dim=-1).indices
+    return best.gather(1, at // _BLOCK) * _BLOCK + at % _BLOCK
