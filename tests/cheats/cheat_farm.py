@@ -114,16 +114,21 @@ def _without_reference(*inputs: Any) -> CampaignContext:
     return replace(assemble(*inputs), reference=None)
 
 
-def unexpected(entries: Iterable[Entry], results: Mapping[str, CandidateResult]) -> list[str]:
-    """What differs from the manifest, in words; those that noise dropped early apart. A cheat that
-    another check than its own called one is caught."""
+def unexpected(
+    entries: Iterable[Entry], results: Mapping[str, CandidateResult], by_any_check: bool = False
+) -> list[str]:
+    """What differs from the manifest, in words; those that noise dropped early apart.
+
+    by_any_check: a cheat that another check than its own called one is as good (where answers take
+    milliseconds, a guard of times may speak first)."""
     found = []
     for entry in entries:
         decision = results[entry.name].decision
         by = caught_by(results[entry.name])
         as_said = decision.verdict.value in entry.verdicts and by in entry.caught_by
-        caught = not entry.control and decision.verdict in CALLED_DISHONEST
-        if not (as_said or caught or _lost_to_noise(entry, results[entry.name])):
+        called_one = not entry.control and decision.verdict in CALLED_DISHONEST
+        caught = as_said or (by_any_check and called_one)
+        if not (caught or _lost_to_noise(entry, results[entry.name])):
             found.append(f"{entry.name}: {decision.verdict.value} by {by}: {decision.reason}")
     return found
 

@@ -68,8 +68,8 @@ def test_no_control_is_called_dishonest(results: Results) -> None:
     assert [decision for decision in controls if decision.verdict in CALLED_DISHONEST] == []
 
 
-def test_each_ends_with_its_verdict_by_its_check(results: Results) -> None:
-    found = unexpected(ENTRIES, results)
+def test_each_ends_with_its_verdict(results: Results) -> None:
+    found = unexpected(ENTRIES, results, by_any_check=True)
     assert not found, "\n".join(found)
     assert len(lost_to_noise(ENTRIES, results)) <= len(ENTRIES) // 6
 
