@@ -37,19 +37,21 @@ class Recorder:
     def add(self, logits: Tensor, followers: Sequence[int]) -> None:
         """`logits` `[rows, vocab]`; `followers`, the token after each row."""
         values = logits.float()
-        norm = values.logsumexp(dim=-1, keepdim=True)
-        own = values.gather(1, torch.tensor(followers, device=values.device)[:, None])
-        scores = (own - norm)[:, 0].tolist()
-        self.tokens.extend((s, i, None) for s, i in zip(scores, followers, strict=True))
+        # One fused pass on CPU, where logsumexp is five operators.
+        scores = values.log_softmax(dim=-1)
+        column = torch.tensor(followers, device=values.device)[:, None]
+        own = scores.gather(1, column)[:, 0].tolist()
+        self.tokens.extend((s, i, None) for s, i in zip(own, followers, strict=True))
         if self.raw_top:
-            self.raw_tokens.extend(zip(own[:, 0].tolist(), followers, strict=True))
+            raw = values.gather(1, column)[:, 0].tolist()
+            self.raw_tokens.extend(zip(raw, followers, strict=True))
         if not (self.top or self.raw_top):
             return
         # The search over the vocabulary costs most: once for both lists, whose order is the same.
         best, ids = _top(values, max(self.top, self.raw_top))
         named = ids.tolist()
         if self.top:
-            for row, of_row in zip((best - norm).tolist(), named, strict=True):
+            for row, of_row in zip(scores.gather(1, ids).tolist(), named, strict=True):
                 pairs = zip(row[: self.top], of_row[: self.top], strict=True)
                 self.tops.append([(s, i, None) for s, i in pairs])
         if self.raw_top:
