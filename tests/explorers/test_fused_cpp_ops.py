@@ -23,6 +23,12 @@ from native_engine.config import EngineConfig
 from native_engine.errors import NotFinite
 from native_engine.requests import GenerateRequest
 from settings.paths import checkout_root
+from tests.engines.native.drafters.test_single import (
+    KINDS,
+    knobs_of,
+    layer_outputs,
+    write_drafter,
+)
 from tests.engines.native.tiny import VOCAB, make_folder, reference_greedy
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -97,7 +103,7 @@ def make_pair(
 def run(engine: Any, prefix: list[int], rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states and logits of `rows` after `prefix`."""
     engine.decoder.start(prefix)
-    hidden = engine.model.forward(torch.tensor(rows), engine.decoder.cache)
+    hidden = engine.model.forward(torch.tensor(rows), engine.decoder.cache).hidden
     return hidden, engine.model.logits(hidden)
 
 
@@ -198,7 +204,7 @@ def test_rejected_rows_leave_no_trace(modules: list[ModuleType], tmp_path: Path)
         if wrong:
             model.forward(torch.tensor(wrong), cache)
             cache.truncate(28)
-        return model.logits(model.forward(torch.tensor([5, 6, 7]), cache)).clone()
+        return model.logits(model.forward(torch.tensor([5, 6, 7]), cache).hidden).clone()
 
     assert torch.equal(after([]), after([90, 91, 92, 93, 94]))
 
@@ -286,3 +292,59 @@ def test_greedy_choice_is_torchs(modules: list[ModuleType], dtype: torch.dtype) 
         assert got[5:] == [-1, -1, -1, -1]
     assert argmax.greedy_ids(torch.randn(2, 9).half()) is None
     assert argmax.greedy_ids(torch.randn(9, 2).t()) is None
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_taps_are_the_layers_outputs(modules: list[ModuleType], tmp_path: Path, dtype: str) -> None:
+    """Near transformers' in FP64, of the model's dtype, in the order asked for, for any subset."""
+    pair = make_pair(modules, tmp_path, dtype)
+    exact = pair.reference.to(pair.fused.model.dtype).double()
+    for length, count, taps in ((5, 1, (-1, 0, 2)), (64, 8, (0, 1)), (30, 16, (1,)), (9, 3, ())):
+        prefix, ids = draw(length), draw(count)
+        kept = []
+        for engine in (pair.fused, pair.stock):
+            engine.decoder.start(prefix)
+            with torch.inference_mode():
+                hidden, found = engine.model.forward(torch.tensor(ids), engine.decoder.cache, taps)
+            assert hidden.shape == (count, exact.config.hidden_size)
+            assert [tap.shape for tap in found] == [hidden.shape] * len(taps)
+            assert all(tap.dtype == engine.model.dtype for tap in found)
+            assert 2 not in taps or distance(found[-1], hidden) < 0.005
+            kept.append(found)
+        truth = layer_outputs(exact, prefix + ids)
+        for tap, ours, theirs in zip(taps, *kept, strict=True):
+            wanted = truth[tap + 1][length:]
+            limit = 1e-5 if dtype == "fp32" else 1.2 * distance(theirs, wanted) + 1e-6
+            assert distance(ours, wanted) < limit
+
+
+@pytest.mark.parametrize("name", ["dflash", "dspark"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_parallel_drafter_gets_them_and_shares_the_head(
+    modules: list[ModuleType], tmp_path: Path, name: str, dtype: str
+) -> None:
+    reference = make_folder(tmp_path)
+    drafter, _, _ = write_drafter(tmp_path / name, KINDS[name])
+    knobs, prompt = knobs_of(name), draw(23)
+    request = GenerateRequest("a", tuple(prompt), 60)
+    found = [
+        load(tmp_path, knobs, dtype, 160, True, None, str(drafter)).run(request)
+        for load in (modules[0].load_engine, stock.load_engine)
+    ]
+    assert found[0].drafted > 100
+    ar = modules[0].load_engine(tmp_path, knobs, dtype, 160, False).run(request)
+    if dtype == "fp32":
+        assert found[0].output_ids == reference_greedy(reference, prompt, 60) == ar.output_ids
+        counts = [(result.steps, result.drafted, result.accepted) for result in found]
+        assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_the_bare_head_is_stocks(modules: list[ModuleType], tmp_path: Path, dtype: str) -> None:
+    pair = make_pair(modules, tmp_path, dtype)
+    for rows in (1, 7, 16, 17):
+        normed = torch.randn(rows, 96).to(pair.stock.model.dtype)
+        with torch.inference_mode():
+            ours, theirs = pair.fused.model.head(normed), pair.stock.model.head(normed)
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        assert distance(ours, theirs) < (1e-5 if dtype == "fp32" else 0.01)

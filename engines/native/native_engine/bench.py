@@ -71,11 +71,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--engine-config", type=Path, default=TREE / "engine.toml")
+    parser.add_argument("--draft-model-dir", help="weights of a parallel drafter")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     try:
         knobs = EngineConfig.from_file(args.engine_config)
-        engine = load_engine(args.model_dir, knobs, args.dtype, 2048)
+        engine = load_engine(
+            args.model_dir, knobs, args.dtype, 2048, draft_model_dir=args.draft_model_dir
+        )
         ids = Tokenizer(args.model_dir).chat([{"role": "user", "content": args.prompt}])
     except NativeEngineError as error:
         print(f"native_engine.bench: {error}", file=sys.stderr)

@@ -61,7 +61,7 @@ def component_times(
     def step() -> float:
         cache.truncate(context)
         began = perf_counter()
-        model.logits(model.forward(ids, cache))
+        model.logits(model.forward(ids, cache).hidden)
         return perf_counter() - began
 
     step()

@@ -78,6 +78,10 @@ class Decoder:
         self.prefill_knobs = prefill
         self.times = PhaseTimes()
 
+    @property
+    def _taps(self) -> Sequence[int]:
+        return () if self.drafter is None else self.drafter.taps
+
     @torch.inference_mode()
     def start(
         self,
@@ -101,7 +105,10 @@ class Decoder:
         for begin in range(0, len(ids), chunk):
             if not proceed():
                 return None
-            hidden = self.model.forward(torch.tensor(ids[begin : begin + chunk]), self.cache)
+            part = torch.tensor(ids[begin : begin + chunk])
+            hidden, taps = self.model.forward(part, self.cache, self._taps)
+            if self.drafter is not None and taps:
+                self.drafter.read(taps)
             end = min(begin + len(hidden), last)
             if visit is not None:
                 for row in range(max(first, begin), end, few):
@@ -130,7 +137,7 @@ class Decoder:
             draft = self.drafter.propose(context)[: budget - 1]
         rows = [context[-1], *draft]
         t1 = perf_counter()
-        hidden = self.model.forward(torch.tensor(rows), self.cache)
+        hidden, taps = self.model.forward(torch.tensor(rows), self.cache, self._taps)
         t2 = perf_counter()
         logits = self.model.logits(hidden)
         t3 = perf_counter()
@@ -142,8 +149,10 @@ class Decoder:
         if self.drafter is not None:
             self.drafter.observe(rows, logits, accepted)
         t4 = perf_counter()
+        if self.drafter is not None and taps:
+            self.drafter.read([tap[: accepted + 1] for tap in taps])
         times = self.times
-        times.draft_s += t1 - t0
+        times.draft_s += t1 - t0 + perf_counter() - t4
         times.forward_s += t2 - t1
         times.head_s += t3 - t2
         times.accept_s += t4 - t3

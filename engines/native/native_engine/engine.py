@@ -10,6 +10,7 @@ import torch
 from native_engine.config import EngineConfig, ModelConfig
 from native_engine.decode import Decoder, Step, greedy
 from native_engine.drafter import make_drafter
+from native_engine.drafters.single import single_drafter
 from native_engine.errors import ConfigError
 from native_engine.kv_cache import KVCache
 from native_engine.llama import Llama
@@ -149,8 +150,10 @@ def load_engine(
     max_total_tokens: int,
     speculation: bool = True,
     decode_text: Callable[[list[int]], str] | None = None,
+    draft_model_dir: str | None = None,
 ) -> Engine:
-    """Load a Hugging Face folder. `max_total_tokens` bounds prompt plus output of a request.
+    """Load a Hugging Face folder. `max_total_tokens` bounds prompt plus output of a request;
+    `draft_model_dir` holds the weights of a parallel drafter.
 
     Raises ConfigError or WeightsError."""
     if dtype not in DTYPES:
@@ -166,6 +169,8 @@ def load_engine(
     with torch.inference_mode():
         weights = load_weights(folder, config, DTYPES[dtype])
         model = Llama(config, weights, knobs, max_total_tokens)
+        if drafter is None and speculation:
+            drafter = single_drafter(knobs, model, draft_model_dir, max_total_tokens)
         cache = KVCache(config, max_total_tokens, DTYPES[dtype])
     decoder = Decoder(model, cache, drafter if speculation else None, knobs.prefill)
     return Engine(config, model, decoder, decode_text)

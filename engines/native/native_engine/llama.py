@@ -7,6 +7,7 @@ linear, views of the cache made once a step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from native_engine.kv_cache import KVCache
 from native_engine.linear import Linear, linear_backend
 from native_engine.masks import MaskCache
 from native_engine.rope import RopeTable, rotate_
+from native_engine.targets.protocol import Forward
 from native_engine.weights import Weights
 
 
@@ -64,9 +66,9 @@ class Llama:
         self.attend = grouped_attention
         self.activate = swiglu
 
-    def forward(self, ids: Tensor, cache: KVCache) -> Tensor:
+    def forward(self, ids: Tensor, cache: KVCache, taps: Sequence[int] = ()) -> Forward:
         """Append `ids` `[rows]` to the sequence in `cache`; final hidden states `[rows, hidden]`
-        before the last norm."""
+        before the last norm. Tap i is the output of layer i (-1: of the embedding), ids rising."""
         c = self.config
         rows, start = ids.shape[0], cache.length
         q_width, hd = c.heads * c.head_dim, c.head_dim
@@ -74,7 +76,9 @@ class Llama:
         mask = self.masks.get(start, rows)
         eps, norm, attend = c.rms_norm_eps, self.norm, self.attend
         x = F.embedding(ids, self.embedding)
-        for layer, keys, values, slot in zip(self.layers, *cache.extend(rows), strict=True):
+        kept = [x] if -1 in taps else []
+        views = zip(self.layers, *cache.extend(rows), strict=True)
+        for i, (layer, keys, values, slot) in enumerate(views):
             qkv = layer.qkv(norm(x, layer.input_norm, eps))
             heads = qkv.view(rows, -1, hd)
             self.rotate(heads[:, : c.heads + c.kv_heads], cos, sin)
@@ -83,7 +87,9 @@ class Llama:
             x = layer.o.add(mixed, x)
             inner = self.activate(layer.gate_up(norm(x, layer.post_norm, eps)))
             x = layer.down.add(inner, x)
-        return x
+            if i in taps:
+                kept.append(x)
+        return Forward(x, tuple(kept))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Head on `[rows, hidden]` of `forward`'s output: `[rows, vocab]` in the model's dtype."""

@@ -37,6 +37,8 @@ class NgramOptions:
 class NgramDrafter:
     """An index from n-gram to where it was followed, kept up with the growing text."""
 
+    taps: tuple[int, ...] = ()
+
     def __init__(self, options: NgramOptions, draft_tokens: int) -> None:
         self._sizes = tuple(range(options.max_n, options.min_n - 1, -1))
         self._keep_first = options.match == "first"
@@ -59,6 +61,9 @@ class NgramDrafter:
 
     def observe(self, rows: Sequence[int], logits: Tensor, accepted: int) -> None:
         """Nothing to learn: the text itself is the index."""
+
+    def read(self, taps: Sequence[Tensor]) -> None:
+        """Asks for none."""
 
     def _index(self, ids: Sequence[int]) -> None:
         """Enter every n-gram that ends before the last token; its value is where it continues."""

@@ -39,7 +39,8 @@ def serve(
     knobs = knobs or EngineConfig()
     scheduler: Scheduler | BatchScheduler
     if slots == 1:
-        engine = load_engine(folder, knobs, "fp32", tokens, speculation, tokenizer.decode)
+        where = None if drafter is None else str(drafter)
+        engine = load_engine(folder, knobs, "fp32", tokens, speculation, tokenizer.decode, where)
         scheduler = Scheduler(engine, max_queued)
     else:
         options = BatchOptions(

@@ -37,6 +37,7 @@ class Oracle:
     def __init__(self, truth: list[int], prompt: int, k: int) -> None:
         self.truth, self.prompt, self.k = truth, prompt, k
         self.seen: list[tuple[int, int]] = []
+        self.taps = ()
 
     def reset(self) -> None:
         pass

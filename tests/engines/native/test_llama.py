@@ -40,7 +40,7 @@ def test_blocks_of_any_size_after_a_prefix_agree(tmp_path: Path, rows: int) -> N
     ids = torch.randint(0, VOCAB, (70 + rows,))
     engine.decoder.start(ids[:70].tolist())
     with torch.inference_mode():
-        ours = engine.model.logits(engine.model.forward(ids[70:], engine.decoder.cache))
+        ours = engine.model.logits(engine.model.forward(ids[70:], engine.decoder.cache).hidden)
         expected = reference(ids[None]).logits[0, 70:]
     assert (ours - expected).abs().max() < 1e-4 * expected.abs().max().clamp(min=1)
 
@@ -57,7 +57,7 @@ def test_rejected_rows_leave_no_trace(tmp_path: Path) -> None:
             if wrong:
                 model.forward(torch.tensor(wrong), cache)
                 cache.truncate(len(prompt))
-            return model.logits(model.forward(right, cache))
+            return model.logits(model.forward(right, cache).hidden)
 
     assert torch.equal(after([]), after([90, 91, 92, 93, 94]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,9 +16,9 @@ from native_engine.batching.sampling import Draft, verify
 from native_engine.batching.sequence import StopRules
 from native_engine.batching.served_model import ServedModel
 from native_engine.config import EngineConfig
-from native_engine.drafter import DRAFTERS, make_drafter
-from native_engine.drafters.load import load_drafter
-from native_engine.drafters.options import DrafterOptions
+from native_engine.drafter import DRAFTERS
+from native_engine.drafters.load import load_named
+from native_engine.drafters.options import PARALLEL_DRAFTERS
 from native_engine.drafters.protocol import BatchDrafter
 from native_engine.errors import ConfigError
 from native_engine.tables import read_table, unknown_name
@@ -28,9 +28,8 @@ from native_engine.targets.protocol import Rows, Target, TargetState
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 """What activations are computed in; fp8: the checkpoint's own quantised matrices."""
-PARALLEL_DRAFTERS = ("dflash", "dspark")
-BATCH_DRAFTERS = (*PARALLEL_DRAFTERS, "replay")
-"""Drafters of the batch path alone."""
+REPLAY = "replay"
+"""The drafter of the batch path alone."""
 
 
 @dataclass(frozen=True)
@@ -115,24 +114,23 @@ def batch_drafter(
 ) -> BatchDrafter | None:
     """The drafter engine.toml names. Its tables are read even when speculation is off."""
     name = knobs.speculation.drafter
-    known = (*DRAFTERS, *BATCH_DRAFTERS)
+    known = (*DRAFTERS, *PARALLEL_DRAFTERS, REPLAY)
     for given in (name, *knobs.drafters):
         if given not in known:
             raise unknown_name("engine.toml drafter", given, known)
     where = "engine.toml [drafters.replay]"
-    replay = read_table(ReplayOptions, knobs.drafters.get("replay", {}), where)
+    replay = read_table(ReplayOptions, knobs.drafters.get(REPLAY, {}), where)
     draft_tokens = knobs.speculation.draft_tokens
     if not options.speculation:
         return None
     if name in PARALLEL_DRAFTERS:
         return _parallel(name, options, knobs, target)
-    if name == "replay":
+    if name == REPLAY:
         histogram = read_histogram(options.root / replay.histogram, draft_tokens)
         inner = _parallel(replay.drafter, options, knobs, target) if replay.drafter else None
         return ReplayDrafter(histogram, draft_tokens, inner, replay.seed)
-    own = {key: table for key, table in knobs.drafters.items() if key in DRAFTERS}
-    single = replace(knobs, drafters=own)
-    return PerSlotDrafter(lambda: make_drafter(single), draft_tokens)
+    table = knobs.drafters.get(name, {})
+    return PerSlotDrafter(lambda: DRAFTERS[name](table, draft_tokens), draft_tokens)
 
 
 def _parallel(
@@ -140,13 +138,7 @@ def _parallel(
 ) -> BatchDrafter:
     if name not in PARALLEL_DRAFTERS:
         raise unknown_name("engine.toml [drafters.replay] drafter", name, PARALLEL_DRAFTERS)
-    where = f"engine.toml [drafters.{name}]"
-    table = read_table(DrafterOptions, knobs.drafters.get(name, {}), where)
-    if options.draft_model_dir is None:
-        raise ConfigError(f"engine.toml drafter {name!r} has weights: give --draft-model-dir")
-    return load_drafter(
-        options.draft_model_dir, target, target.dtype, target.device, options.load_format, table
-    )
+    return load_named(name, knobs, options.draft_model_dir, target, options.load_format)
 
 
 def _check_draft(drafter: BatchDrafter, knobs: EngineConfig, state: TargetState) -> None:

@@ -99,6 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--engine-config", type=Path, default=TREE / "engine.toml")
+    parser.add_argument("--draft-model-dir", help="weights of a parallel drafter")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     report: dict[str, Any] = {"dtype": args.dtype, "threads": args.threads}
@@ -107,7 +108,10 @@ def main(argv: list[str] | None = None) -> int:
         ids = Tokenizer(args.model_dir).chat([{"role": "user", "content": args.prompt}])
         request = GenerateRequest("bench", tuple(ids), args.tokens)
         for name, speculation in (("ar", False), ("speculative", True)):
-            single = load_engine(args.model_dir, knobs, args.dtype, TOKENS_MAX, speculation)
+            where = args.draft_model_dir
+            single = load_engine(
+                args.model_dir, knobs, args.dtype, TOKENS_MAX, speculation, draft_model_dir=where
+            )
             options = BatchOptions(
                 model_dir=args.model_dir,
                 dtype=args.dtype,
@@ -117,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
                 max_total_tokens=TOKENS_MAX,
                 speculation=speculation,
                 prefix_reuse=False,
-                draft_model_dir=None,
+                draft_model_dir=where,
                 root=args.engine_config.parent,
             )
             batch = load_batch_engine(options, knobs)

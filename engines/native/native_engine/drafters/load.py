@@ -3,28 +3,59 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from native_engine.config import EngineConfig
 from native_engine.drafters.block_drafter import BlockDrafter
 from native_engine.drafters.config import DrafterConfig
 from native_engine.drafters.describe import checked_folder
 from native_engine.drafters.dflash import DFlashDrafter
 from native_engine.drafters.dspark import DSparkDrafter
-from native_engine.drafters.options import DrafterOptions
+from native_engine.drafters.options import DrafterOptions, parallel_options
 from native_engine.drafters.parts import Parts, load_parts
 from native_engine.drafters.protocol import BatchDrafter
 from native_engine.drafters.published import published
 from native_engine.errors import ConfigError
 from native_engine.linear import linear_backend
-from native_engine.targets.protocol import Target
 from native_engine.targets.source import DummySource, SafetensorsSource, TensorSource
+
+
+class Shared(Protocol):
+    """What a drafter needs of its target (`native_engine.targets.protocol.Target` has it)."""
+
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def embed(self, ids: Tensor) -> Tensor: ...
+
+    def head(self, normed: Tensor) -> Tensor: ...
+
+
+def load_named(
+    name: str,
+    engine: EngineConfig,
+    where: str | None,
+    target: Shared,
+    load_format: str = "safetensors",
+    linear: str = "plain",
+) -> BatchDrafter:
+    """Parallel drafter `name` of engine.toml, its weights from `where`, else as `load_drafter`."""
+    options = parallel_options(engine, name)
+    if where is None:
+        raise ConfigError(f"engine.toml drafter {name!r} has weights: give --draft-model-dir")
+    return load_drafter(where, target, target.dtype, target.device, load_format, options, linear)
 
 
 def load_drafter(
     where: Path | str,
-    target: Target,
+    target: Shared,
     dtype: torch.dtype,
     device: torch.device,
     load_format: str = "safetensors",
@@ -53,7 +84,7 @@ def load_drafter(
     return _assemble(config, parts, target, options or DrafterOptions())
 
 
-def _fit(config: DrafterConfig, target: Target) -> None:
+def _fit(config: DrafterConfig, target: Shared) -> None:
     """Raises ConfigError unless this drafter can read this target's taps and share its tables."""
     pairs = (
         ("hidden_size", config.hidden_size, target.hidden_size),
@@ -70,7 +101,7 @@ def _fit(config: DrafterConfig, target: Target) -> None:
 
 
 def _assemble(
-    config: DrafterConfig, parts: Parts, target: Target, options: DrafterOptions
+    config: DrafterConfig, parts: Parts, target: Shared, options: DrafterOptions
 ) -> BlockDrafter:
     table = parts.embedding
     embed = target.embed if table is None else lambda ids: F.embedding(ids, table)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from native_engine.config import EngineConfig
 from native_engine.errors import ConfigError
+from native_engine.tables import read_table
 
+PARALLEL_DRAFTERS = ("dflash", "dspark")
+"""Their names in engine.toml; the checkpoint says which of DFlash and DFlash2 it is."""
 SCHEDULES = ("none", "threshold", "throughput")
 
 
@@ -30,3 +34,9 @@ class DrafterOptions:
             raise ConfigError(f"drafter schedule={self.schedule!r}: known: {', '.join(SCHEDULES)}")
         if not 0 <= self.threshold <= 1:
             raise ConfigError(f"drafter threshold={self.threshold}: 0 to 1")
+
+
+def parallel_options(engine: EngineConfig, name: str) -> DrafterOptions:
+    """The table of parallel drafter `name`; ConfigError for an unknown key or a wrong value."""
+    where = f"engine.toml [drafters.{name}]"
+    return read_table(DrafterOptions, engine.drafters.get(name, {}), where)

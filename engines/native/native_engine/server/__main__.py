@@ -11,14 +11,15 @@ import torch
 import uvicorn
 
 from native_engine.batching.batch_engine import (
-    BATCH_DRAFTERS,
     DTYPES,
+    REPLAY,
     BatchOptions,
     load_batch_engine,
 )
 from native_engine.batching.batch_scheduler import BatchScheduler
 from native_engine.batching.served_model import ServedModel
 from native_engine.config import EngineConfig
+from native_engine.drafters.options import PARALLEL_DRAFTERS
 from native_engine.engine import load_engine
 from native_engine.errors import ConfigError, NativeEngineError
 from native_engine.scheduler import Scheduler
@@ -70,7 +71,7 @@ def batched(args: argparse.Namespace, knobs: EngineConfig) -> bool:
         or args.dtype == "fp8"
         or args.load_format != "safetensors"
         or args.prefix_reuse == "on"
-        or knobs.speculation.drafter in BATCH_DRAFTERS
+        or knobs.speculation.drafter == REPLAY
         or ServedModel.from_folder(args.model_dir).model_type != "llama"
     )
 
@@ -98,7 +99,7 @@ def build_state(args: argparse.Namespace) -> ServerState:
         draft_model_dir=args.draft_model_dir,
         prefix_reuse=args.prefix_reuse == "on",
     )
-    if args.draft_model_dir and knobs.speculation.drafter not in BATCH_DRAFTERS:
+    if args.draft_model_dir and knobs.speculation.drafter not in (*PARALLEL_DRAFTERS, REPLAY):
         name = knobs.speculation.drafter
         note = f"--draft-model-dir is not read: engine.toml [speculation] drafter = {name!r}"
         print(f"native_engine.server: {note}", file=sys.stderr)
@@ -123,7 +124,13 @@ def build_state(args: argparse.Namespace) -> ServerState:
         scheduler = BatchScheduler(batch, args.max_queued_requests)
     else:
         engine = load_engine(
-            args.model_dir, knobs, args.dtype, args.max_total_tokens, speculation, decode
+            args.model_dir,
+            knobs,
+            args.dtype,
+            args.max_total_tokens,
+            speculation,
+            decode,
+            args.draft_model_dir,
         )
         scheduler = Scheduler(engine, args.max_queued_requests)
     return ServerState(facts, knobs, scheduler, tokenizer)

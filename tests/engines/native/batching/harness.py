@@ -16,7 +16,7 @@ from native_engine.batching.sampling import verify
 from native_engine.batching.sequence import StopRules
 from native_engine.batching.served_model import ServedModel
 from native_engine.config import EngineConfig
-from native_engine.drafter import make_drafter
+from native_engine.drafter import DRAFTERS
 from native_engine.drafters.protocol import BatchDrafter
 from native_engine.requests import GenerateRequest, GenerateResult
 from native_engine.scheduler import Job
@@ -43,7 +43,7 @@ def batch_engine(
 
 
 def ngram(draft_tokens: int = 7) -> PerSlotDrafter:
-    return PerSlotDrafter(lambda: make_drafter(EngineConfig()), draft_tokens)
+    return PerSlotDrafter(lambda: DRAFTERS["ngram"]({}, draft_tokens), draft_tokens)
 
 
 @contextmanager

@@ -300,7 +300,11 @@ def test_which_path_serves(
     assert path("--load-format", "dummy")
     assert path("--prefix-reuse", "on")
     assert path("--dtype", "fp8")
-    assert path(drafter="dspark")
+    assert path(drafter="replay")
+    for drafter in ("dflash", "dspark"):
+        assert not path(drafter=drafter)
+        assert path("--max-running-requests", "2", drafter=drafter)
+        assert path("--device", "cuda", drafter=drafter)
     raw = json.loads((model[0] / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**raw, "model_type": "qwen3"}))
     assert path(at=str(tmp_path))

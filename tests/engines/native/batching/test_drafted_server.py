@@ -77,6 +77,30 @@ def test_sampled_answers_have_the_targets_joint_distribution(name: str, tmp_path
     assert chance > 1e-4
 
 
+@pytest.mark.parametrize("name", ["dflash", "dspark"])
+def test_one_request_at_a_time_has_a_path_of_its_own(name: str, tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    add_tokenizer(tmp_path)
+    drafter = drafter_folder(tmp_path / name, DRAFTERS[name], 96, 3)
+    knobs = EngineConfig(speculation=SpeculationKnobs(name, 4))
+    body = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 25, "ignore_eos": True}}
+    replies = []
+    for slots in (1, 2):
+        with (
+            serve(tmp_path, slots=slots, knobs=knobs, drafter=drafter) as (url, state),
+            httpx.Client(base_url=url, timeout=60) as client,
+        ):
+            assert (state.batch is None) == (slots == 1)
+            client.post("/generate", json=body)
+            reply = client.post("/generate", json=body).json()
+            meta = reply["meta_info"]
+            spec = {key: meta[key] for key in meta if key.startswith("spec_")}
+            replies.append((reply["output_ids"], spec))
+            times = client.get("/server_info").json()["component_times"]
+            assert times["drafted"] > 60 and times["components"]["draft"] > 0
+    assert replies[0] == replies[1]
+
+
 def test_a_schedule_cuts_drafts_and_changes_no_token(tmp_path: Path) -> None:
     make_folder(tmp_path)
     add_tokenizer(tmp_path)
