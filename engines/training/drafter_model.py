@@ -1,0 +1,124 @@
+"""The drafter as a trainable module whose state_dict has the published tensor names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from engines.training.drafter_layers import INITIAL_STD, Angles, DraftLayer, Norm, linear
+from native_engine.drafters.config import DrafterConfig
+from native_engine.drafters.describe import checked_folder
+from native_engine.errors import ConfigError
+
+
+class CandidateSelector(nn.Module):
+    """DFlash2's path scores `<A[a] * (H h), B[b]>`: zero until B is trained."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        assert config.selector is not None
+        rank = config.selector.rank
+        # Raw parameters: their published names have no `.weight`.
+        self.predecessor_codebook = nn.Parameter(torch.randn(config.vocab_size, rank) * INITIAL_STD)
+        self.successor_codebook = nn.Parameter(torch.zeros(config.vocab_size, rank))
+        self.hidden_projection = linear(config.hidden_size, rank)
+
+
+class MarkovHead(nn.Module):
+    """DSpark's bias `W2 W1[x_{k-1}]` on a slot's logits: zero until W2 is trained."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        assert config.markov is not None
+        rank = config.markov.rank
+        self.markov_w1 = nn.Embedding(config.vocab_size, rank)
+        nn.init.normal_(self.markov_w1.weight, std=INITIAL_STD)
+        self.markov_w2 = nn.Linear(rank, config.vocab_size, bias=False)
+        nn.init.zeros_(self.markov_w2.weight)
+
+
+class ConfidenceHead(nn.Module):
+    """Logit of P(draft k accepted | those before accepted), of `[h_k; W1 x_{k-1}]`."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        rank = config.markov.rank if config.markov and config.confidence_with_markov else 0
+        self.proj = nn.Linear(config.hidden_size + rank, 1)
+        nn.init.zeros_(self.proj.weight)
+        nn.init.zeros_(self.proj.bias)
+
+
+class DrafterModel(nn.Module):
+    """`hidden` of many blocks of each sequence in one pass; the heads are parameters that the
+    losses and the greedy rules use."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        if config.yarn or any(window is not None for window in config.windows):
+            raise ConfigError("training computes full attention and plain RoPE only")
+        if config.markov is not None and config.markov.kind != "vanilla":
+            raise ConfigError(f"training computes markov_head_type vanilla, not {config.markov}")
+        d, eps = config.hidden_size, config.rms_norm_eps
+        self.config = config
+        self.fc = linear(len(config.taps) * d, d)
+        self.hidden_norm, self.norm = Norm(d, eps), Norm(d, eps)
+        self.layers = nn.ModuleList(DraftLayer(config) for _ in range(config.layers))
+        self.candidate_selector = CandidateSelector(config) if config.selector else None
+        self.markov_head = MarkovHead(config) if config.markov else None
+        self.confidence_head = ConfidenceHead(config) if config.confidence else None
+
+    def forward(self, taps: Tensor, anchors: Tensor, embedded: Tensor) -> Tensor:
+        """Final normed hidden states `[batch, blocks, size, hidden]`.
+
+        taps: `[batch, tokens, taps * hidden]`, of every position. anchors: `[batch, blocks]`
+        positions. embedded: `[batch, blocks, size, hidden]`, the block's embedded ids."""
+        x = embedded.to(taps.dtype)
+        features = self.hidden_norm(self.fc(taps))
+        tokens = torch.arange(taps.shape[1], device=taps.device)
+        at = self._angles(tokens[None], features.dtype)
+        rows = anchors[..., None] + torch.arange(x.shape[2], device=taps.device)
+        angles = self._angles(rows.flatten(1), features.dtype)
+        for i, layer in enumerate(self.layers):
+            mask = block_mask(anchors, x.shape[2], taps.shape[1], self.config.causal[i])
+            x = layer(x, features, at, angles, mask)
+        out: Tensor = self.norm(x)
+        return out
+
+    def drafting(self, hidden: Tensor) -> Tensor:
+        """The rows that draft: all in DSpark, all but the anchor's in DFlash2."""
+        return hidden if self.config.anchor_predicts else hidden[..., 1:, :]
+
+    def _angles(self, positions: Tensor, dtype: torch.dtype) -> Angles:
+        """cos and signed sin of `[batch, rows]`, `[batch, rows, 1, head_dim]` each."""
+        dim = self.config.head_dim
+        half = torch.arange(0, dim, 2, dtype=torch.int64, device=positions.device).float() / dim
+        angles = positions.float()[..., None] * (1.0 / self.config.rope_theta**half)
+        cos, sin = angles.cos(), angles.sin()
+        cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        return cos.to(dtype).unsqueeze(2), sin.to(dtype).unsqueeze(2)
+
+
+def block_mask(anchors: Tensor, size: int, tokens: int, causal: bool) -> Tensor:
+    """`[batch, 1, blocks * size, tokens + blocks * size]`: a row sees the context before its
+    block's anchor, and its own block (`causal`: no later row of it)."""
+    batch, blocks = anchors.shape
+    position = torch.arange(tokens, device=anchors.device)
+    context = position < anchors.repeat_interleave(size, dim=1)[..., None]
+    row = torch.arange(blocks * size, device=anchors.device)
+    own = row[:, None] // size == row // size
+    if causal:
+        own = own & (row <= row[:, None])
+    return torch.cat((context, own.expand(batch, -1, -1)), dim=-1).unsqueeze(1)
+
+
+def load_model(folder: Path) -> DrafterModel:
+    """A checkpoint folder's drafter as a module, FP32; errors as the engine's loader's."""
+    model = DrafterModel(checked_folder(folder).config)
+    state: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        state |= load_file(str(file))
+    model.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    return model
