@@ -69,7 +69,7 @@ class BatchedTarget:
         def attend(layer: int, heads: Tensor) -> Tensor:
             by_head = heads.view(n, tokens, -1, c.head_dim).transpose(1, 2)
             cache[layer, :, :, :tokens][slots] = by_head[:, c.heads :]
-            q, k, v = by_head.split((c.heads, c.kv_heads, c.kv_heads), dim=1)
+            q, k, v = by_head.tensor_split((c.heads, c.heads + c.kv_heads), dim=1)
             with self._exact():
                 mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             return mixed.transpose(1, 2).reshape(n * tokens, -1)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from engines.training.chat_text import CODE_FENCE, code_completion, maths_question
 from engines.training.library_functions import library_functions
+from engines.training.maths_problems import draw_problem
 from engines.training.openings import FAMILIES, Opening, draw_opening
 
 _QUOTES = '"""'
 _TOLD_TO_THINK = 0.75
 _LIBRARY = 0.25
+_PROBLEMS = 0.25
 
 
 @dataclass(frozen=True)
@@ -26,24 +28,33 @@ class Candidate:
 def plan(
     count: int, weights: Mapping[str, float], rng: random.Random, library: Iterator[str]
 ) -> tuple[list[Candidate], list[Opening]]:
-    """`count` candidates by family weight: library functions, ready as they are, and openings."""
+    """`count` candidates by family weight: those ready as they are, and openings."""
     ready: list[Candidate] = []
     openings: list[Opening] = []
     families = rng.choices(list(weights), list(weights.values()), k=count)
     for family in families:
-        stub = next(library, None) if family == "code" and rng.random() < _LIBRARY else None
-        if stub is None:
+        message = _ready_made(family, rng, library)
+        if message is None:
             openings.append(draw_opening(family, rng))
         else:
-            ready.append(Candidate(family, code_completion(stub)))
+            ready.append(Candidate(family, message))
     return ready, openings
+
+
+def _ready_made(family: str, rng: random.Random, library: Iterator[str]) -> str | None:
+    if family == "maths" and rng.random() < _PROBLEMS:
+        return _told_to_think(draw_problem(rng), rng)
+    if family == "code" and rng.random() < _LIBRARY:
+        stub = next(library, None)
+        return stub and code_completion(stub)
+    return None
 
 
 def shuffled_library(rng: random.Random) -> Iterator[str]:
     """The standard library's functions, each once."""
     functions = library_functions()
     rng.shuffle(functions)
-    return iter(functions)
+    yield from functions
 
 
 def complete(opening: Opening, written: str, ended: bool, rng: random.Random) -> Candidate:
@@ -55,9 +66,13 @@ def complete(opening: Opening, written: str, ended: bool, rng: random.Random) ->
     if not ended:
         return Candidate(opening.family, None)
     message = text.strip()
-    if opening.family == "maths" and rng.random() < _TOLD_TO_THINK:
-        message = maths_question(message)
+    if opening.family == "maths":
+        message = _told_to_think(message, rng)
     return Candidate(opening.family, message)
+
+
+def _told_to_think(problem: str, rng: random.Random) -> str:
+    return maths_question(problem) if rng.random() < _TOLD_TO_THINK else problem
 
 
 def parse_weights(text: str) -> dict[str, float]:

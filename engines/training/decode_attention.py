@@ -29,7 +29,7 @@ def matmul_attention(queries: Tensor, cache: Tensor, lengths: Tensor, span: int)
     scores = (grouped @ keys.transpose(-1, -2)).float() * head_dim**-0.5
     hidden = torch.arange(span, device=cache.device) >= lengths.unsqueeze(1)
     scores.masked_fill_(hidden[:, None, None], torch.finfo(torch.float32).min)
-    mixed = scores.softmax(-1).to(values.dtype) @ values
+    mixed: Tensor = scores.softmax(-1).to(values.dtype) @ values
     return mixed.reshape(slots, heads * head_dim)
 
 

@@ -1,7 +1,7 @@
 """The Triton kernel of `decode_attention` (imported on first use: the CPU needs no Triton)."""
 
 # Triton looks annotations up and knows constexpr alone.
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 

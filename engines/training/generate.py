@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engines.training.batched_target import BatchedTarget
+from engines.training.errors import TrainingError
 from engines.training.token_choice import TokenChoice, greedy, nucleus
 
 _SPAN_STEP = 128
@@ -52,6 +53,7 @@ class Generator:
         self, target: BatchedTarget, options: GenerationOptions, longest_prompt: int, seed: int = 0
     ) -> None:
         self._target, self._options, self._choose = target, options, options.choice
+        self.longest_prompt = longest_prompt
         torch.manual_seed(seed)
         slots, new = options.slots, options.max_new_tokens
         self._capacity = -(-(longest_prompt + new) // 16) * 16
@@ -73,24 +75,33 @@ class Generator:
         waiting = enumerate(prompts)
         free = list(range(self._options.slots))
         held: dict[int, int] = {}
+        done: list[Answer] = []
         while True:
             batch = list(islice(waiting, len(free)))
-            taken, free = free[: len(batch)], free[len(batch) :]
-            held.update(zip(taken, (index for index, _ in batch), strict=True))
+            held.update(zip(free, (index for index, _ in batch), strict=False))
             for part in _portions([ids for _, ids in batch]):
-                self._fill([batch[i][1] for i in part], [taken[i] for i in part])
+                self._fill([batch[i][1] for i in part], [free[i] for i in part])
+            if held:
+                self._decode()
+            # The device is at work meanwhile.
+            yield from done
             if not held:
                 return
-            self._decode()
-            for slot, ids in self._ended(held):
-                ended = ids[-1] in self._target.config.eos_token_ids
-                yield Answer(held.pop(slot), ids, ended)
-                free.append(slot)
+            done = [
+                Answer(held.pop(slot), ids, ids[-1] in self._target.config.eos_token_ids)
+                for slot, ids in self._ended(held)
+            ]
+            free = [slot for slot in range(self._options.slots) if slot not in held]
 
     def _fill(self, prompts: list[Sequence[int]], slots: list[int]) -> None:
         """Read prompts into slots and choose each one's first token."""
         device = self._target.device
         width = max(map(len, prompts))
+        if not 1 <= min(map(len, prompts)) <= width <= self.longest_prompt:
+            raise TrainingError(
+                f"a prompt has {width} tokens (or none), room is for {self.longest_prompt}",
+                "Leave it out",
+            )
         padded = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in prompts]).to(device)
         at = torch.tensor(slots).to(device)
         lengths = torch.tensor([len(ids) for ids in prompts]).to(device)
@@ -146,7 +157,7 @@ class Generator:
         # No slot under way: the cache is written only where nobody reads.
         self._position.fill_(self._capacity - 1)
         self._active.zero_()
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):

@@ -4,11 +4,11 @@ filled from `opening_words`)."""
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import dataclass
 
 from engines.training.chat_text import CODE_FENCE
-from engines.training.opening_words import WORDS
+from engines.training.fill_blanks import filled
+from engines.training.maths_problems import draw_problem
 
 FAMILIES = ("maths", "code", "chat")
 
@@ -126,6 +126,10 @@ def {verb}_{noun}({args}):\\n    \"\"\"{docstring}
 def {verb}_{noun}({args}) -> {result}:\\n    \"\"\"{docstring}
 def {verb}_{noun}({args}) -> {result}:\\n    \"\"\" {docstring}
 def {verb}_{noun}({args}):\\n    \"\"\"\\n    {docstring}
+def {verb}_{noun}({args}):\\n    \"\"\" {sentence}\\n    >>> {verb}_{noun}(
+def {verb}_{noun}({args}) -> {result}:\\n    \"\"\"{sentence}\\n    >>> {verb}_{noun}(
+def {verb}_{noun}({args}) -> {result}:\\n    \"\"\"\\n    {sentence}\\n\\n    For example:
+def {verb}_{noun}({args}):\\n    \"\"\"{sentence}
 def {noun}({args}):\\n    \"\"\"{docstring}
 from typing import List\\n\\n\\ndef {verb}_{noun}({args}) -> {result}:\\n    \"\"\" {docstring}
 import math\\n\\n\\ndef {verb}_{noun}({args}):\\n    \"\"\"{docstring}
@@ -262,31 +266,6 @@ How fast
 State
 """
 
-_LISTS = {
-    "topic_code": (
-        "a binary search",
-        "a stack",
-        "a linked list",
-        "quicksort",
-        "a queue using two stacks",
-        "a binary tree",
-        "recursion",
-        "dynamic programming",
-        "a hash table",
-        "breadth-first search",
-        "a web server",
-        "a calculator",
-        "decorators",
-        "generators",
-        "a rate limiter",
-        "a cache",
-    ),
-    "other": WORDS["name"],
-    "thing2": WORDS["thing"],
-    **WORDS,
-}
-_BLANK = re.compile(r"\{(\w+)\}")
-
 
 def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.replace("\\n", "\n") for line in text.strip().split("\n"))
@@ -296,6 +275,7 @@ OPENINGS = {"maths": _lines(_MATHS), "code": _lines(_CODE), "chat": _lines(_CHAT
 STUBS = _lines(_STUBS)
 _BARE = 0.12
 _STUB = 0.6
+_PROBLEM = 0.3
 _BLANKED = 0.65
 
 
@@ -312,14 +292,16 @@ def draw_opening(family: str, rng: random.Random) -> Opening:
     """One opening of a family. Some of `chat`'s are empty: the target writes the whole message."""
     if family == "chat" and rng.random() < _BARE:
         return Opening(family, "")
+    if family == "maths" and rng.random() < _PROBLEM:
+        return Opening(family, draw_problem(rng).rpartition(". ")[0] + ".")
     if family == "code" and rng.random() < _STUB:
-        return Opening(family, CODE_FENCE + _filled(rng.choice(STUBS), rng), stub=True)
+        return Opening(family, CODE_FENCE + _begun(rng.choice(STUBS), rng), stub=True)
     # Those with blanks say more different things.
     blanked = rng.random() < _BLANKED
     fitting = [line for line in OPENINGS[family] if ("{" in line) == blanked]
-    return Opening(family, _filled(rng.choice(fitting), rng))
+    return Opening(family, _begun(rng.choice(fitting), rng))
 
 
-def _filled(template: str, rng: random.Random) -> str:
+def _begun(template: str, rng: random.Random) -> str:
     # No space at the end: the target's next token brings its own.
-    return _BLANK.sub(lambda found: rng.choice(_LISTS[found[1]]), template).rstrip(" ")
+    return filled(template, rng).rstrip(" ")

@@ -24,7 +24,6 @@ from engines.training.prompt_filter import Limits, PromptFilter
 from engines.training.shards import Shard, write_shard
 
 _ROUNDS = 12
-_OPENING_TOKENS = 128
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         top_p=args.top_p,
     )
     target = BatchedTarget(args.target, device_of(args.device), dtype_of(args.dtype))
-    writer = _Writer(chat, Generator(target, options, _OPENING_TOKENS, args.seed), args.seed)
+    writer = _Writer(chat, Generator(target, options, limits.longest_prompt, args.seed), args.seed)
     writer.fill(sieve, args.count, weights)
     settings = {"weights": weights, **asdict(limits), **asdict(options)}
     kept = sieve.kept[: args.count]
@@ -117,6 +116,8 @@ class _Writer:
 
     def _written(self, openings: list[Opening]) -> list[Candidate]:
         prompts = self._chat.openings([opening.text for opening in openings])
+        # One longer than a prompt may be is cut: what comes of it is dropped as too long.
+        prompts = [ids[: self._generator.longest_prompt] for ids in prompts]
         answers = sorted(self._generator.run(prompts), key=lambda answer: answer.index)
         texts = self._chat.decode([a.ids[: len(a.ids) - a.ended] for a in answers])
         return [
