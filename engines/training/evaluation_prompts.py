@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--setting", default=_SETTING)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
     from settings.loading import load_setting
     from settings.weights import ensure_target
 
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> None:
     _write(args.out, setting, target, held)
     if args.excluded:
         _write(args.excluded, setting, target, {**_all_messages(), "gsm8k_test": _gsm8k_test()})
+    return 0
 
 
 def held_out_messages(setting: Setting, target: Path, rows: int) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 # FP32 logits [rows, vocab] -> ids [rows]
 TokenChoice = Callable[[Tensor], Tensor]
 
-_HALVINGS = 16
+_HALVINGS = 10
 
 
 def greedy(logits: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def nucleus_bound(chances: Tensor, top_p: float) -> Tensor:
     """The least probability kept, `[rows, 1]`: those at or above it sum to at least `top_p`.
 
     Found by halving the interval, which needs no sort of the vocabulary; it lies at most
-    `max / 2**16` below the exact bound.
+    `max / 2**10` below the exact bound.
     """
     low = torch.zeros_like(chances[:, :1])
     high = chances.amax(-1, keepdim=True)

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", type=int, default=2048, help="sequences at once")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
     try:
         weights = parse_weights(args.weights)
     except ValueError as error:
@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> None:
     )
     write_shard(args.out, shard)
     print(f"{args.out}: {shard.counts()}, {len(shard.tokens)} tokens")
+    return 0
 
 
 class _Writer:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.training import prompts as command
+from engines.training import prompts_command as command
 from engines.training.candidates import Candidate, complete, parse_weights
 from engines.training.chat_text import CODE_FENCE, ChatText, bare, code_completion, maths_question
 from engines.training.errors import TrainingError

@@ -53,7 +53,7 @@ class _Open:
     answers: dict[int, list[int]] = field(default_factory=dict)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
     prompts = read_shard(args.prompts)
     part, parts = _parse_part(args.part)
     for name in ("shard_size", "slots", "max_new_tokens"):
@@ -71,10 +71,11 @@ def run(args: argparse.Namespace) -> None:
     missing = [shard for shard in todo if not _finished(shard, metadata)]
     print(f"{len(todo)} shards in this part, {len(missing)} to do", flush=True)
     if not missing:
-        return
+        return 0
     target = BatchedTarget(args.target, device_of(args.device), dtype_of(args.dtype))
     generator = Generator(target, options, int(prompts.lengths.max()))
     _Job(prompts, missing, metadata, args.limit_seconds).run(generator)
+    return 0
 
 
 class _Job:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from engines.training import answer as command
+from engines.training import answer_command as command
 from engines.training.errors import TrainingError
 from engines.training.shards import Shard, read_shard, shard_paths, write_shard
 from tests.engines.native.tiny import VOCAB, make_folder
