@@ -23,6 +23,9 @@ from native_engine.targets.protocol import Forward
 from native_engine.weights import Weights
 
 
+WIDE_ROWS = 64
+
+
 @dataclass
 class Layer:
     """Norm gains are doubled `[2 * hidden]` (see `rms_norm`)."""
@@ -122,10 +125,7 @@ def grouped_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | No
     _, kv_heads, _, hd = keys.shape
     group = width // (kv_heads * hd)
     if mask is not None and mask.shape[0] == rows and group > 1:
-        out = F.scaled_dot_product_attention(
-            q.view(1, rows, -1, hd).transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=True
-        )
-        return out.transpose(1, 2).reshape(rows, width)
+        return wide_attention(q, keys, values, mask)
     if rows == 1:
         packed = q.view(1, kv_heads, group, hd)
     else:
@@ -135,3 +135,24 @@ def grouped_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | No
     if rows == 1:
         return out.reshape(1, width)
     return out.view(kv_heads, group, rows, hd).permute(2, 0, 1, 3).reshape(rows, width)
+
+
+def wide_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """`grouped_attention` of many rows, `WIDE_ROWS` at a time over the keys that they can see."""
+    rows, width = q.shape
+    start = keys.shape[2] - rows
+    heads = q.view(1, rows, -1, keys.shape[3]).transpose(1, 2)
+    blocks = []
+    for begin in range(0, rows, WIDE_ROWS):
+        end = min(begin + WIDE_ROWS, rows)
+        seen = start + end
+        blocks.append(
+            F.scaled_dot_product_attention(
+                heads[:, :, begin:end],
+                keys[:, :, :seen],
+                values[:, :, :seen],
+                attn_mask=mask[begin:end, :seen],
+                enable_gqa=True,
+            )
+        )
+    return torch.cat(blocks, dim=2).transpose(1, 2).reshape(rows, width)
