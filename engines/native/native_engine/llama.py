@@ -22,7 +22,6 @@ from native_engine.rope import RopeTable, rotate_
 from native_engine.targets.protocol import Forward
 from native_engine.weights import Weights
 
-
 WIDE_ROWS = 64
 
 
