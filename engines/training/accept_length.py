@@ -7,14 +7,12 @@ longest right prefix of its draft and one token more, no further than the answer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engines.training.blocks import make_blocks
 from engines.training.corpus import Batch, Corpus
@@ -85,28 +83,25 @@ class AllDrafts:
             torch.tensor([len(ids)], device=device),
             torch.tensor([prompt], device=device),
         )
-        # In FP32 other backends may round products to TF32.
-        exact = device.type == "cuda" and self._target.dtype == torch.float32
         drafts, logits = [], []
-        with sdpa_kernel(SDPBackend.MATH) if exact else nullcontext():
-            taps = self._target.features(tokens, config.taps).taps
-            count = max(1, self._rows // config.block_size)
-            for begin in range(prompt, len(ids) - 1, count):
-                anchors = torch.arange(begin, min(begin + count, len(ids) - 1), device=device)[None]
-                blocks = make_blocks(
-                    batch,
-                    anchors,
-                    torch.ones_like(anchors, dtype=torch.bool),
-                    config.block_size,
-                    config.max_drafts,
-                    config.mask_token_id,
-                )
-                hidden = self._model(taps, anchors, self._target.embed(blocks.ids))
-                rows = self._model.drafting(hidden)[0]
-                found = greedy_drafts(self._model, rows, tokens[0, anchors[0]], self._target.head)
-                drafts.append(found.tokens.cpu())
-                if found.confidence is not None:
-                    logits.append(found.confidence.cpu())
+        taps = self._target.features(tokens, config.taps).taps
+        count = max(1, self._rows // config.block_size)
+        for begin in range(prompt, len(ids) - 1, count):
+            anchors = torch.arange(begin, min(begin + count, len(ids) - 1), device=device)[None]
+            blocks = make_blocks(
+                batch,
+                anchors,
+                torch.ones_like(anchors, dtype=torch.bool),
+                config.block_size,
+                config.max_drafts,
+                config.mask_token_id,
+            )
+            hidden = self._model(taps, anchors, self._target.embed(blocks.ids))
+            rows = self._model.drafting(hidden)[0]
+            found = greedy_drafts(self._model, rows, tokens[0, anchors[0]], self._target.head)
+            drafts.append(found.tokens.cpu())
+            if found.confidence is not None:
+                logits.append(found.confidence.cpu())
         return torch.cat(drafts), torch.cat(logits) if logits else None
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engines.training.attention import attend
 from native_engine.drafters.config import DrafterConfig
 
 Angles = tuple[Tensor, Tensor]
@@ -124,13 +125,13 @@ class DraftLayer(nn.Module):
     ) -> Tensor:
         """Blocks `[batch, blocks, size, hidden]`; `features` `[batch, tokens, hidden]` with angles
         `at`; `angles` of the blocks' rows; `mask` `[batch, 1, blocks * size, tokens + blocks *
-        size]`, true where a row sees a key."""
+        size]`, added to scores."""
         q, block_k, block_v, after = self.before(x, angles)
         k, v = self.self_attn.keys_values(features, at)
         shared = self.self_attn.group
         keys = torch.cat((k, block_k), dim=2).repeat_interleave(shared, dim=1)
         values = torch.cat((v, block_v), dim=2).repeat_interleave(shared, dim=1)
-        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        mixed = attend(q, keys, values, mask)
         return self.after(x, mixed, after)
 
     def before(self, x: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

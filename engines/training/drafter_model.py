@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -55,6 +56,8 @@ class DrafterModel(nn.Module):
     """`hidden` of many blocks of each sequence in one pass; the heads are parameters that the
     losses and the greedy rules use."""
 
+    tap_scale: Tensor
+
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
         if config.yarn or any(window is not None for window in config.windows):
@@ -64,6 +67,9 @@ class DrafterModel(nn.Module):
         d, eps = config.hidden_size, config.rms_norm_eps
         self.config = config
         self.fc = linear(len(config.taps) * d, d)
+        # Channels of the taps differ by a factor of 500: `fc` is trained on scaled ones, and the
+        # scale is part of the exported matrix. Not part of the state: a checkpoint's is 1.
+        self.register_buffer("tap_scale", torch.ones(len(config.taps) * d), persistent=False)
         self.hidden_norm, self.norm = Norm(d, eps), Norm(d, eps)
         self.layers = nn.ModuleList(DraftLayer(config) for _ in range(config.layers))
         self.candidate_selector = CandidateSelector(config) if config.selector else None
@@ -76,16 +82,28 @@ class DrafterModel(nn.Module):
         taps: `[batch, tokens, taps * hidden]`, of every position. anchors: `[batch, blocks]`
         positions. embedded: `[batch, blocks, size, hidden]`, the block's embedded ids."""
         x = embedded.to(taps.dtype)
-        features = self.hidden_norm(self.fc(taps))
-        tokens = torch.arange(taps.shape[1], device=taps.device)
-        at = self._angles(tokens[None], features.dtype)
+        features = self.hidden_norm(F.linear(taps, self.fc.weight * self.tap_scale))
+        positions = torch.arange(taps.shape[1], device=taps.device)
+        at = self._angles(positions[None], features.dtype)
         rows = anchors[..., None] + torch.arange(x.shape[2], device=taps.device)
         angles = self._angles(rows.flatten(1), features.dtype)
-        for i, layer in enumerate(self.layers):
-            mask = block_mask(anchors, x.shape[2], taps.shape[1], self.config.causal[i])
-            x = layer(x, features, at, angles, mask)
+        size, tokens = x.shape[2], taps.shape[1]
+        masks = {
+            causal: block_mask(anchors, size, tokens, causal, features.dtype)
+            for causal in set(self.config.causal)
+        }
+        for causal, layer in zip(self.config.causal, self.layers, strict=True):
+            x = layer(x, features, at, angles, masks[causal])
         out: Tensor = self.norm(x)
         return out
+
+    def scale_taps(self, taps: Tensor) -> None:
+        """Train on taps of unit mean square by channel; from samples `[rows, taps * hidden]`."""
+        self.tap_scale.copy_(taps.float().pow(2).mean(0).clamp(min=1e-12).rsqrt())
+
+    def published(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """`weights` (of this module's names) as a checkpoint has them."""
+        return {**weights, "fc.weight": weights["fc.weight"] * self.tap_scale}
 
     def drafting(self, hidden: Tensor) -> Tensor:
         """The rows that draft: all in DSpark, all but the anchor's in DFlash2."""
@@ -101,9 +119,9 @@ class DrafterModel(nn.Module):
         return cos.to(dtype).unsqueeze(2), sin.to(dtype).unsqueeze(2)
 
 
-def block_mask(anchors: Tensor, size: int, tokens: int, causal: bool) -> Tensor:
-    """`[batch, 1, blocks * size, tokens + blocks * size]`: a row sees the context before its
-    block's anchor, and its own block (`causal`: no later row of it)."""
+def block_mask(anchors: Tensor, size: int, tokens: int, causal: bool, dtype: torch.dtype) -> Tensor:
+    """`[batch, 1, blocks * size, tokens + blocks * size]`, 0 or minus infinity: a row sees the
+    context before its block's anchor, and its own block (`causal`: no later row of it)."""
     batch, blocks = anchors.shape
     position = torch.arange(tokens, device=anchors.device)
     context = position < anchors.repeat_interleave(size, dim=1)[..., None]
@@ -111,7 +129,8 @@ def block_mask(anchors: Tensor, size: int, tokens: int, causal: bool) -> Tensor:
     own = row[:, None] // size == row // size
     if causal:
         own = own & (row <= row[:, None])
-    return torch.cat((context, own.expand(batch, -1, -1)), dim=-1).unsqueeze(1)
+    seen = torch.cat((context, own.expand(batch, -1, -1)), dim=-1).unsqueeze(1)
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
 def load_model(folder: Path) -> DrafterModel:

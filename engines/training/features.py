@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engines.training.attention import attend
 from engines.training.corpus import Batch, BatchOrder, Corpus
 from engines.training.errors import TrainingError
 from native_engine.config import ModelConfig
@@ -72,7 +73,7 @@ class FrozenTarget:
             by_head = heads.view(n, length, -1, c.head_dim).transpose(1, 2)
             q, k, v = by_head.split((c.heads, c.kv_heads, c.kv_heads), dim=1)
             k, v = (part.repeat_interleave(c.group, dim=1) for part in (k, v))
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            mixed = attend(q, k, v)
             x = x + F.linear(mixed.transpose(1, 2).reshape(n * length, -1), layer["o"])
             inner = F.linear(self._norm(x, layer["post_norm"]), layer["gate_up"])
             x = x + F.linear(swiglu(inner), layer["down"])

@@ -107,7 +107,7 @@ def _compute(
     for_markov = None if w2 is None else torch.zeros(w2.shape, dtype=wide, device=w2.device)
     size = max(1, terms.chunk_rows // slots)
     for begin in range(0, blocks, size):
-        part = HeadRows(*(None if t is None else t[begin : begin + size] for t in rows))  # type: ignore[arg-type]
+        part = _cut(rows, begin, begin + size)
         hidden = part.hidden.flatten(0, 1).to(dtype)
         logits = hidden @ head.t()
         found = _largest(logits, terms.candidates)
@@ -115,7 +115,6 @@ def _compute(
         if latent is not None and w2 is not None:
             logits = torch.addmm(logits, latent, w2.t())
         facts, gradient = _rows_loss(logits, part, head, terms, weigh, wide)
-        gradient = gradient.to(dtype)
         for_hidden.append((gradient @ head).to(rows.hidden.dtype))
         if latent is not None and w2 is not None and for_markov is not None:
             for_latent.append(gradient @ w2)
@@ -137,11 +136,17 @@ def _compute(
     return loss, HeadSeen(weights, correct, overlap, candidates, *means), gradients
 
 
+def _cut(rows: HeadRows, begin: int, end: int) -> HeadRows:
+    hidden, latent, target, labels, valid = (None if t is None else t[begin:end] for t in rows)
+    assert hidden is not None and labels is not None and valid is not None
+    return HeadRows(hidden, latent, target, labels, valid)
+
+
 def _rows_loss(
     logits: Tensor, part: HeadRows, head: Tensor, terms: HeadTerms, weigh: Weigh, wide: torch.dtype
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """Facts `[blocks, slots]` of a chunk (weights, correct, overlap, ce, l1), and the gradient of
-    its weighted sum of terms with respect to `logits`."""
+    its weighted sum of terms with respect to `logits`, which it may overwrite."""
     shape, label = part.labels.shape, part.labels.reshape(-1, 1)
     correct = logits.gather(1, label) >= logits.amax(1, keepdim=True)
     p = torch.softmax(logits, dim=-1, dtype=wide)
@@ -163,9 +168,12 @@ def _rows_loss(
             ce = ce - terms.soft * (q * p.clamp(min=1e-38).log()).sum(-1, keepdim=True)
             pull = q.mul_(w * (-terms.ce * terms.soft))
             gradient = pull if gradient is None else gradient.add_(pull)
-    push = p.mul_(w * terms.ce)
-    gradient = push if gradient is None else gradient.add_(push)
-    gradient.scatter_add_(1, label, -w * (terms.ce * (1 - terms.soft)))
+    # In FP32: a label of probability near 1 leaves a difference that BF16 has not.
+    p.scatter_add_(1, label, torch.full_like(p_label, terms.soft - 1))
+    if gradient is None:
+        gradient = torch.mul(p, w * terms.ce, out=logits)
+    else:
+        gradient = gradient.add_(p.mul_(w * terms.ce)).to(logits.dtype)
     facts = (weights, correct.view(shape), overlap, ce.view(shape), l1.view(shape))
     return facts, gradient
 

@@ -45,6 +45,8 @@ class TrainOptions:
     seed: int = _option(0, "of initial weights, order and anchors")
 
     lr: float = _option(6e-4, "largest learning rate")
+    table_lr: float = _option(1.0, "of the selector's or Markov head's tables, as a multiple of it")
+    muon: float = _option(0.0, "rate of Muon for the layers' matrices, as a multiple; 0: AdamW")
     warmup: float = _option(0.04, "share of the steps with a rising learning rate")
     min_lr: float = _option(0.1, "last learning rate as a share of the largest (cosine)")
     clip: float = _option(1.0, "largest norm of the gradient")

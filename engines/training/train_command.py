@@ -115,10 +115,16 @@ def make_trainer(
     # The head is the target's, so its input begins on the target's scale.
     model.norm.weight.data.copy_(target.final_norm)
     model.to(target.device)
+    order = BatchOrder(ids, corpus.lengths, options.batch, options.seed)
+    sample = corpus.batch(order[0])
+    # The first token is an attention sink whose activations are a hundred times the others'.
+    position = torch.arange(sample.tokens.shape[1], device=target.device)
+    usual = (position > 0) & (position < sample.lengths[:, None])
+    model.scale_taps(target.features(sample.tokens, config.taps).taps[usual])
     longest = -(-int(corpus.lengths[ids].max()) // PADDING) * PADDING
     features = CachedFeatures(
         corpus,
-        BatchOrder(ids, corpus.lengths, options.batch, options.seed),
+        order,
         target,
         config.taps,
         final=options.needs_target_distribution,

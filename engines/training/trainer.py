@@ -22,6 +22,7 @@ from engines.training.drafter_model import DrafterModel
 from engines.training.errors import TrainingError
 from engines.training.features import CachedFeatures, FrozenTarget
 from engines.training.losses import PARTS, Losses, drafter_losses
+from engines.training.optimisers import make_optimisers, step_all
 from engines.training.options import TrainOptions
 from engines.training.pace import MEASURED, SETTLING, Pace
 
@@ -61,10 +62,7 @@ class Trainer:
         self.places, self.say = places, say
         self.device = target.device
         self.pace, self.progress = Pace.of(options), Progress()
-        cuda = self.device.type == "cuda"
-        self.optimiser = torch.optim.AdamW(
-            model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=cuda
-        )
+        self.optimisers = make_optimisers(model, options)
         self.averaged = [p.detach().clone() for p in model.parameters()] if options.ema else []
         self._generator = torch.Generator(self.device)
         if options.compile:
@@ -107,8 +105,8 @@ class Trainer:
     def exported(self) -> dict[str, Tensor]:
         """Weights by published name, FP32."""
         names = [name for name, _ in self.model.named_parameters()]
-        values = self.averaged or list(self.model.parameters())
-        return {n: v.detach().clone() for n, v in zip(names, values, strict=True)}
+        values = self.averaged or [p.detach().clone() for p in self.model.parameters()]
+        return self.model.published(dict(zip(names, values, strict=True)))
 
     def _step(self, step: int) -> tuple[Losses, Tensor]:
         """One optimiser step; its losses, and the tokens of its batch."""
@@ -126,12 +124,9 @@ class Trainer:
             losses = drafter_losses(
                 self.model, rows, blocks, self.target.head, features.final, options
             )
-        self.optimiser.zero_grad(set_to_none=True)
         losses.total.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.pace.lr(step)
-        self.optimiser.step()
+        step_all(self.optimisers, self.pace.lr(step))
         if self.averaged:
             # Early weights are forgotten quickly.
             decay = min(options.ema, (step + 1) / (step + 10))
@@ -186,8 +181,9 @@ class Trainer:
     def _save(self) -> None:
         state = {
             "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
             "averaged": self.averaged,
+            "tap_scale": self.model.tap_scale,
             "step": self.progress.step,
             "spent_s": self.progress.spent_s,
             "total": self.pace.total,
@@ -199,9 +195,11 @@ class Trainer:
         if state is None:
             return
         self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        for ours, held in zip(self.averaged, state["averaged"], strict=True):
-            ours.copy_(held)
+        self.model.tap_scale.copy_(state["tap_scale"])
+        for optimiser, held in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(held)
+        for ours, average in zip(self.averaged, state["averaged"], strict=True):
+            ours.copy_(average)
         self.progress = Progress(state["step"], state["spent_s"])
         self.pace.total = state["total"]
         self.say(f"resumed at step {self.progress.step}")

@@ -98,7 +98,8 @@ def brute_force(
                         x = x.detach()
                     c = torch.sigmoid(model.confidence_head.proj(x))[0]
                     right = float(logits.argmax() == y)
-                    label = float(1 - 0.5 * l1) if o.confidence_label == "overlap" else right
+                    overlap = float(1 - 0.5 * l1.detach())
+                    label = overlap if o.confidence_label == "overlap" else right
                     term["confidence"] = -(label * c.log() + (1 - label) * (1 - c).log())
                 terms.append(term)
             for k, term in enumerate(terms):

@@ -11,6 +11,7 @@ import torch
 
 from engines.training.checkpoint import load_state
 from engines.training.corpus import split
+from engines.training.drafter_model import DrafterModel
 from engines.training.errors import TrainingError
 from engines.training.options import TrainOptions, read_options
 from engines.training.pace import Pace
@@ -37,7 +38,7 @@ def trainer(folder: Path, target: Path, options: TrainOptions, log: Path | None 
 @pytest.mark.parametrize("name", ["dflash2", "dspark"])
 def test_a_killed_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, name: str) -> None:
     target = target_folder(tmp_path / "target")
-    options = replace(KINDS[name], ema=0.9, l1=0.1)
+    options = replace(KINDS[name], ema=0.9, l1=0.1, muon=1.0 if name == "dspark" else 0.0)
     whole = trainer(tmp_path / "whole", target, options, tmp_path / "log.jsonl")
     whole.run()
     trainer(tmp_path / "cut", target, options).run(stop_at=5)
@@ -53,6 +54,14 @@ def test_a_killed_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, nam
         assert all(torch.equal(one[key], other[key]) for key in one)
     exported, last = whole.exported(), whole.model.state_dict()
     assert not torch.equal(exported["fc.weight"], last["fc.weight"])
+    # The scale of the taps that training works on is in the exported matrix.
+    plain, model = DrafterModel(whole.model.config), whole.model
+    model.load_state_dict({**exported, "fc.weight": exported["fc.weight"] / model.tap_scale})
+    plain.load_state_dict(exported)
+    batch, seen = whole.features.at(0)
+    block = whole.target.embed(batch.tokens[:, None, : model.config.block_size])
+    anchor = batch.prompt_lengths[:, None]
+    torch.testing.assert_close(plain(seen.taps, anchor, block), model(seen.taps, anchor, block))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, options.steps + 1))
     assert lines[-1]["loss"] < lines[0]["loss"]
