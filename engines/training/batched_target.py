@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
@@ -36,8 +37,12 @@ class BatchedTarget:
                 f"--target {folder}: {error}", "Give the folder of the converted target"
             ) from None
         self.device, self.dtype = device, dtype
+        # One table for good: captured graphs keep reading it.
+        rope = RopeTable(self.config, self.config.max_positions, dtype)
+        self._rope = rope.cos.to(device), rope.sin.to(device)
         self._weights = _moved(weights, device)
         self._attend = decode_attention(device, dtype)
+        self._sums_in_fp32 = _sums_in_fp32(device, dtype)
         # Answers in FP32 must be the CPU's: no TF32.
         torch.backends.cuda.matmul.allow_tf32 = False
 
@@ -55,7 +60,6 @@ class BatchedTarget:
                 f"{c.max_positions} positions",
                 "Lower --max-new-tokens",
             )
-        self._rope(capacity)
         shape = (c.layers, slots, 2 * c.kv_heads, capacity, c.head_dim)
         return torch.zeros(shape, device=self.device, dtype=self.dtype)
 
@@ -64,7 +68,7 @@ class BatchedTarget:
         hidden states `[n, tokens, hidden]`. What stands after a prompt's end is to be ignored."""
         c = self.config
         n, tokens = ids.shape
-        cos, sin = (t[:tokens].repeat(n, 1, 1) for t in self._rope(tokens))
+        cos, sin = (t[:tokens].repeat(n, 1, 1) for t in self._rope)
 
         def attend(layer: int, heads: Tensor) -> Tensor:
             by_head = heads.view(n, tokens, -1, c.head_dim).transpose(1, 2)
@@ -82,7 +86,7 @@ class BatchedTarget:
         """Append token `ids[b]` at `positions[b]` to slot b, for all slots: final normed hidden
         states `[slots, hidden]`. Slot b attends to its first `lengths[b]` tokens."""
         c = self.config
-        cos, sin = (t[positions] for t in self._rope(cache.shape[3]))
+        cos, sin = (t[positions] for t in self._rope)
         rows = torch.arange(len(ids), device=self.device)
 
         def attend(layer: int, heads: Tensor) -> Tensor:
@@ -94,8 +98,7 @@ class BatchedTarget:
     def logits(self, hidden: Tensor) -> Tensor:
         """FP32 logits `[rows, vocab]` of normed hidden states `[rows, hidden]`."""
         head = self._weights.head
-        if self.device.type == "cuda" and self.dtype == torch.bfloat16:
-            # BF16 logits tie often; the product is summed in FP32 anyway.
+        if self._sums_in_fp32:
             return torch.mm(hidden, head.t(), out_dtype=torch.float32)
         return F.linear(hidden, head).float()
 
@@ -119,13 +122,18 @@ class BatchedTarget:
             x = torch.addmm(x, F.silu(gate) * up, layer.down.t())
         return F.rms_norm(x, norm_shape, w.final_norm, eps)
 
-    def _rope(self, positions: int) -> tuple[Tensor, Tensor]:
-        """cos and sin tables of at least `positions` rows."""
-        held: tuple[Tensor, Tensor] | None = getattr(self, "_table", None)
-        if held is None or len(held[0]) < positions:
-            table = RopeTable(self.config, positions, self.dtype)
-            held = self._table = table.cos.to(self.device), table.sin.to(self.device)
-        return held
+
+def _sums_in_fp32(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether BF16 products may keep their FP32 sums: logits in BF16 tie often."""
+    if device.type != "cuda" or dtype != torch.bfloat16:
+        return False
+    try:
+        row = torch.ones(16, 16, device=device, dtype=dtype)
+        torch.mm(row, row, out_dtype=torch.float32)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        print(f"logits in BF16 ({error})", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 def _moved(weights: Weights, device: torch.device) -> Weights:

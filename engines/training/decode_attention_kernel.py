@@ -1,9 +1,7 @@
 """The Triton kernel of `decode_attention` (imported on first use: the CPU needs no Triton)."""
 
-# Triton looks annotations up and knows constexpr alone.
+# Triton reads annotations: constexpr and nothing else may be one, and not as a string.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-
-from __future__ import annotations
 
 import triton
 import triton.language as tl

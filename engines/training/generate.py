@@ -7,6 +7,7 @@ the slots hold; the host looks at the batch only every `steps_per_round` steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -151,25 +152,29 @@ class Generator:
             graph.replay()
 
     def _capture(self, span: int) -> torch.cuda.CUDAGraph:
-        """Capturing runs steps too, but on a copy of the state: they count for nothing."""
-        state = (self._token, self._position, self._count, self._active, self._answers)
-        saved = [t.clone() for t in state]
-        # No slot under way: the cache is written only where nobody reads.
-        self._position.fill_(self._capacity - 1)
-        self._active.zero_()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
+        with self._nothing_under_way():
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    self._step(span)
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
                 self._step(span)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step(span)
-        for tensor, was in zip(state, saved, strict=True):
-            tensor.copy_(was)
         self._graphs[span] = graph
         return graph
+
+    @contextmanager
+    def _nothing_under_way(self) -> Iterator[None]:
+        """Steps in here count for nothing: they write the cache where no answer ever reads."""
+        state = (self._token, self._position, self._count, self._active, self._answers)
+        saved = [tensor.clone() for tensor in state]
+        self._position.fill_(self._capacity - 1)
+        self._active.zero_()
+        yield
+        for tensor, was in zip(state, saved, strict=True):
+            tensor.copy_(was)
 
     def _ended(self, held: dict[int, int]) -> list[tuple[int, list[int]]]:
         """Slots in use whose answers have ended, and those answers."""

@@ -134,7 +134,7 @@ def read_shard(path: Path) -> Shard:
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise TrainingError(
             f"{path} cannot be read as a shard ({error})",
-            "Delete it and run the command that writes it again",
+            "Make it (again) with the command that writes it",
         ) from None
     return Shard(**tensors, family_names=names, metadata=metadata)
 

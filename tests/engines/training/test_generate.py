@@ -76,6 +76,30 @@ def test_answers_end_at_a_stop_token(model: tuple[Path, LlamaForCausalLM]) -> No
     assert any(stop in ids for ids in whole)
 
 
+def test_warm_up_steps_count_for_nothing(
+    model: tuple[Path, LlamaForCausalLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before a CUDA graph is captured, here in the middle of answers that fill the cache."""
+    prompts = [prompt[:8] + [2] * (8 - len(prompt)) for prompt in _prompts(6)]
+    options = GenerationOptions(24, slots=4, steps_per_round=3)
+    expected = _run(model[0], prompts, options)
+    decode = Generator._decode
+
+    def warmed_up(self: Generator) -> None:
+        with self._nothing_under_way():
+            self._step(self._capacity)
+        decode(self)
+
+    monkeypatch.setattr(Generator, "_decode", warmed_up)
+    assert _run(model[0], prompts, options) == expected
+
+
+def test_prompt_longer_than_agreed(model: tuple[Path, LlamaForCausalLM]) -> None:
+    target = BatchedTarget(model[0], CPU, torch.float32)
+    with pytest.raises(TrainingError, match="9 tokens"):
+        list(Generator(target, GenerationOptions(2, slots=1), 8).run([[5] * 9]))
+
+
 @pytest.mark.parametrize("new", [1, 2])
 def test_very_short_answers(model: tuple[Path, LlamaForCausalLM], new: int) -> None:
     folder, reference = model
