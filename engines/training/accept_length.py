@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engines.training.blocks import make_blocks
-from engines.training.corpus import Batch, Corpus
+from engines.training.corpus import Batch, Corpus, Ids
 from engines.training.drafter_model import DrafterModel
 from engines.training.drafting import greedy_drafts
 from engines.training.features import FrozenTarget
@@ -106,7 +106,7 @@ class AllDrafts:
 
 
 def drafter_walks(
-    model: DrafterModel, target: FrozenTarget, corpus: Corpus, ids: Sequence[int]
+    model: DrafterModel, target: FrozenTarget, corpus: Corpus, ids: Ids
 ) -> tuple[list[Walk], list[Tensor]]:
     """Walks of sequences `ids`, and (DSpark) the confidence logits `[steps, slots]` of each."""
     everywhere, walks, logits = AllDrafts(model, target), [], []
@@ -130,7 +130,7 @@ def drafter_walks(
     return walks, logits
 
 
-def ngram_walks(corpus: Corpus, ids: Sequence[int], slots: int) -> list[Walk]:
+def ngram_walks(corpus: Corpus, ids: Ids, slots: int) -> list[Walk]:
     """The same answers drafted by prompt lookup with the engine's default options."""
     walks = []
     for i in ids:

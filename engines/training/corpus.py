@@ -69,7 +69,8 @@ class Corpus:
                 "Raise --max-length, or make answers with the `answer` command",
             )
         tokens = torch.cat([shard.tokens for shard in shards]).to(device, torch.int32)
-        return cls(tokens, *joined, family_names=names, metadata=shards[0].metadata)
+        starts, lengths, prompts, families = joined
+        return cls(tokens, starts, lengths, prompts, families, names, metadata=shards[0].metadata)
 
     @classmethod
     def read(cls, paths: Sequence[Path], device: torch.device, max_length: int) -> Corpus:

@@ -153,7 +153,8 @@ class DraftLayer(nn.Module):
         x = x + out
         normed = self.post_attention_layernorm(x)
         if self.mlp_conv is None:
-            return x + self.mlp(normed)
+            plain: Tensor = x + self.mlp(normed)
+            return plain
         first, last = self.mlp_conv.kernels(normed)
         inner = self.mlp(self.mlp_conv.apply_kernel(normed, first))
         return x + self.mlp_conv.apply_kernel(inner, last)
@@ -162,4 +163,5 @@ class DraftLayer(nn.Module):
 def rotate(heads: Tensor, angles: Angles) -> Tensor:
     """Rotate `[batch, rows, heads, head_dim]`: a head's halves against each other."""
     cos, sin = angles
-    return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
+    turned: Tensor = heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
+    return turned

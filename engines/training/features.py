@@ -71,8 +71,8 @@ class FrozenTarget:
             heads = qkv.view(n * length, -1, c.head_dim)
             rotate_(heads[:, : c.heads + c.kv_heads], cos, sin)
             by_head = heads.view(n, length, -1, c.head_dim).transpose(1, 2)
-            q, k, v = by_head.split((c.heads, c.kv_heads, c.kv_heads), dim=1)
-            k, v = (part.repeat_interleave(c.group, dim=1) for part in (k, v))
+            q, shared = by_head[:, : c.heads], by_head[:, c.heads :]
+            k, v = (part.repeat_interleave(c.group, dim=1) for part in shared.chunk(2, dim=1))
             mixed = attend(q, k, v)
             x = x + F.linear(mixed.transpose(1, 2).reshape(n * length, -1), layer["o"])
             inner = F.linear(self._norm(x, layer["post_norm"]), layer["gate_up"])

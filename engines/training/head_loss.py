@@ -91,7 +91,7 @@ class _HeadLoss(torch.autograd.Function):
         return (loss, *seen)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
         scaled = [None if g is None else g * grad.to(g.dtype) for g in ctx.gradients]
         return (*scaled, None, None, None, None)
 
@@ -119,7 +119,7 @@ def _compute(
         if latent is not None and w2 is not None and for_markov is not None:
             for_latent.append(gradient @ w2)
             for_markov += gradient.t() @ latent
-        seen.append((*facts, found.unflatten(0, (-1, slots))))
+        seen.append((*facts, found.view(len(part.labels), slots, found.shape[1])))
     weights, correct, overlap, ce, l1, candidates = (torch.cat(c) for c in zip(*seen, strict=True))
     total = weights.sum().clamp(min=torch.finfo(wide).tiny)
     means = (ce * weights).sum() / total, (l1 * weights).sum() / total

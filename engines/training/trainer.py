@@ -18,6 +18,7 @@ from torch import Tensor
 
 from engines.training.blocks import make_blocks, sample_anchors
 from engines.training.checkpoint import load_state, save_state
+from engines.training.drafter_layers import DraftLayer
 from engines.training.drafter_model import DrafterModel
 from engines.training.errors import TrainingError
 from engines.training.features import CachedFeatures, FrozenTarget
@@ -67,8 +68,9 @@ class Trainer:
         self._generator = torch.Generator(self.device)
         if options.compile:
             for layer in model.layers:
-                layer.before = torch.compile(layer.before)  # type: ignore[assignment]
-                layer.after = torch.compile(layer.after)  # type: ignore[assignment]
+                assert isinstance(layer, DraftLayer)
+                layer.before = torch.compile(layer.before)  # type: ignore[method-assign]
+                layer.after = torch.compile(layer.after)  # type: ignore[method-assign]
 
     def run(self, stop_at: int | None = None) -> None:
         """Train to the end (or to step `stop_at`, state saved). Resumes where a state is found."""
@@ -135,7 +137,8 @@ class Trainer:
         return losses, batch.lengths.sum()
 
     def _report(self, sums: list[Tensor], steps: int, seconds: float) -> None:
-        parts, hits, tries, tokens = (s.tolist() for s in sums)
+        parts, hits, tries = (s.tolist() for s in sums[:3])
+        tokens = int(sums[3])
         step, spent = self.progress.step, self.progress.spent_s
         self.pace.keep(step, seconds / steps, spent)
         total = self.pace.total
