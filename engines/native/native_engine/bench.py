@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from native_engine.component_times import component_times
+from native_engine.component_times import component_times, draft_times
 from native_engine.config import EngineConfig
 from native_engine.decode import PhaseTimes
+from native_engine.drafters.single import SingleDrafter
 from native_engine.engine import DTYPES, Engine, load_engine
 from native_engine.errors import NativeEngineError
 from native_engine.requests import GenerateRequest
@@ -91,6 +92,8 @@ def main(argv: list[str] | None = None) -> int:
         f"{rows}_rows": component_times(engine.model, decoder.cache, rows, args.context)
         for rows in (1, 1 + knobs.speculation.draft_tokens)
     }
+    if isinstance(decoder.drafter, SingleDrafter):
+        report["component_ms"]["draft"] = draft_times(decoder.drafter, args.context)
     print(json.dumps(report, indent=1))
     return 0
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from native_engine.drafters.single import SingleDrafter
 from native_engine.kv_cache import KVCache
 from native_engine.linear import Linear
 from native_engine.llama import Llama
@@ -83,6 +84,48 @@ def component_times(
     return {**best, "total": 1e3 * total}
 
 
+@torch.inference_mode()
+def draft_times(drafter: SingleDrafter, context: int, repeats: int = 10) -> dict[str, float]:
+    """Milliseconds of a parallel drafter's step after `context` tokens, each the minimum over
+    `repeats`: `context` takes in one committed row, `draft` is the block through the layers,
+    `draft_head` the target's head on its slots, `selector` what picks the tokens (candidate
+    selector or Markov head), `total` all four."""
+    inner = drafter.inner
+    taps = [torch.randn(context, inner.config.hidden_size) for _ in drafter.taps]
+    drafter.reset()
+    drafter.read(taps)
+    ids = [0] * (context + 1)
+    runs: list[dict[str, float]] = []
+    for _ in range(repeats + 1):
+        spent: dict[str, float] = defaultdict(float)
+        kept = inner.hidden, inner.unary
+        inner.hidden = clocked(spent, "draft", kept[0])  # type: ignore[method-assign]
+        inner.unary = clocked(spent, "draft_head", kept[1])  # type: ignore[method-assign]
+        began = perf_counter()
+        drafter.propose(ids)
+        spent["selector"] = perf_counter() - began - sum(spent.values())
+        inner.hidden, inner.unary = kept  # type: ignore[method-assign]
+        drafter.rewind(context - 1)
+        began = perf_counter()
+        drafter.read([tap[:1] for tap in taps])
+        spent["context"] = perf_counter() - began
+        spent["total"] = sum(spent.values())
+        runs.append(dict(spent))
+    return {name: 1e3 * min(run[name] for run in runs[1:]) for name in runs[0]}
+
+
+def clocked(spent: dict[str, float], name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    """`inner`, its seconds added to `spent[name]`."""
+
+    def call(*args: Any) -> Any:
+        began = perf_counter()
+        result = inner(*args)
+        spent[name] += perf_counter() - began
+        return result
+
+    return call
+
+
 def _install(model: Llama, spent: dict[str, float]) -> Callable[[], None]:
     """Put clocks around the model's operator groups; the returned call takes them off."""
 
@@ -91,15 +134,6 @@ def _install(model: Llama, spent: dict[str, float]) -> Callable[[], None]:
             spent[name] += seconds
 
         return add
-
-    def clocked(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            began = perf_counter()
-            result = inner(*args)
-            spent[name] += perf_counter() - began
-            return result
-
-        return call
 
     kept = (model.layers, model.head, model.norm, model.rotate, model.attend, model.activate)
     model.layers = [
@@ -114,10 +148,10 @@ def _install(model: Llama, spent: dict[str, float]) -> Callable[[], None]:
         for layer in kept[0]
     ]
     model.head = _TimedLinear(kept[1], adder("lm_head"))
-    model.norm = clocked("norms", kept[2])
-    model.rotate = clocked("rope", kept[3])
-    model.attend = clocked("attention", kept[4])
-    model.activate = clocked("activation", kept[5])
+    model.norm = clocked(spent, "norms", kept[2])
+    model.rotate = clocked(spent, "rope", kept[3])
+    model.attend = clocked(spent, "attention", kept[4])
+    model.activate = clocked(spent, "activation", kept[5])
 
     def restore() -> None:
         (model.layers, model.head, model.norm, model.rotate, model.attend, model.activate) = kept

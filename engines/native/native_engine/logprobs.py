@@ -64,12 +64,12 @@ def _top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row and their ids, lowest id first at ties (topk promises no
     order)."""
     spare = min(count + 16, values.shape[-1])
-    ids = _largest(values, spare).sort(dim=-1).values
+    ids = largest(values, spare).sort(dim=-1).values
     best, order = values.gather(1, ids).sort(dim=-1, descending=True, stable=True)
     return best[:, :count], ids.gather(1, order)[:, :count]
 
 
-def _largest(values: Tensor, count: int) -> Tensor:
+def largest(values: Tensor, count: int) -> Tensor:
     """Ids of the `count` largest of each row, in no order: they lie in the `count` blocks whose own
     largest are largest, so that all but those are read once, for a maximum."""
     rows, vocab = values.shape

@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from native_engine.drafters.context_cache import ContextCache
+from native_engine.drafters.context_cache import ContextCache, places
 
 
 class Sight(NamedTuple):
     """Cache positions `first:end` that any block of the batch sees; `mask`, true where it does,
-    `[n, 1, group * block, keys]`."""
+    `[n, 1, group * block, keys]`; None where every row sees all of them."""
 
     first: int
     end: int
-    mask: Tensor
+    mask: Tensor | None
 
 
 class BlockRows:
@@ -35,32 +35,34 @@ class BlockRows:
     ) -> None:
         self.slots = tuple(slots)
         self.size, self._group = size, group
-        self._starts = tuple(starts)
-        begins = torch.tensor(starts, device=device).unsqueeze(1)
-        self._queries = begins + torch.arange(size, device=device)
-        self.positions = self._queries.flatten()
-        self.slot_of_row = torch.tensor(slots, device=device).repeat_interleave(size)
+        self._starts, self._device = tuple(starts), device
+        self.places = places(slots, starts, [size] * len(self.slots), device)
         self._sights: dict[tuple[int | None, bool], Sight] = {}
 
     def sight(self, window: int | None, causal: bool) -> Sight:
         """What rows of a layer see: the block (`causal`: no later row of it) and the context,
         nothing `window` positions away or more."""
         known = self._sights.get((window, causal))
-        if known is not None:
-            return known
+        if known is None:
+            known = self._sights[window, causal] = self._sight(window, causal)
+        return known
+
+    def _sight(self, window: int | None, causal: bool) -> Sight:
         first = 0 if window is None else max(0, min(self._starts) - window + 1)
         end = max(self._starts) + self.size
-        queries = self._queries.unsqueeze(2)
-        keys = torch.arange(first, end, device=queries.device)
-        mask = keys < queries[:, -1:] + 1
+        alike = len(set(self._starts)) == 1
+        if alike and not causal and (window is None or end - first <= window):
+            return Sight(first, end, None)
+        begins = torch.tensor(self._starts, device=self._device).view(-1, 1, 1)
+        queries = begins + torch.arange(self.size, device=self._device).view(1, -1, 1)
+        keys = torch.arange(first, end, device=self._device)
+        mask = keys < begins + self.size
         if causal:
             mask = mask & (keys <= queries)
         if window is not None:
             mask = mask & ((keys - queries).abs() < window)
         mask = mask.expand(-1, self.size, -1).repeat(1, self._group, 1)
-        sight = Sight(first, end, mask.unsqueeze(1))
-        self._sights[window, causal] = sight
-        return sight
+        return Sight(first, end, mask.unsqueeze(1))
 
     def attend(self, q: Tensor, cache: ContextCache, layer: int, sight: Sight) -> Tensor:
         """Attention of `q` `[rows, heads, head_dim]`: `[rows, heads * head_dim]`. Query heads that

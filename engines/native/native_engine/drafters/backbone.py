@@ -11,18 +11,14 @@ from torch import Tensor
 
 from native_engine.drafters.attention import BlockRows
 from native_engine.drafters.config import DrafterConfig
-from native_engine.drafters.context_cache import ContextCache
+from native_engine.drafters.context_cache import Angles, ContextCache, Places
 from native_engine.drafters.dynamic_conv import DynamicConv, convolved
-from native_engine.drafters.rope import rotary
 from native_engine.linear import Linear
 from native_engine.llama import swiglu
-from native_engine.rope import rotate_
 from native_engine.targets.norms import RmsNorm
-from native_engine.targets.rotary import Rotary
 from native_engine.targets.source import TensorSource
 
 Pack = Callable[[Tensor], Linear]
-Angles = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -44,9 +40,12 @@ class DraftLayer:
     mlp_conv: DynamicConv | None
 
     @classmethod
-    def load(cls, config: DrafterConfig, source: TensorSource, i: int, pack: Pack) -> DraftLayer:
+    def load(
+        cls, config: DrafterConfig, source: TensorSource, i: int, kv: Tensor, pack: Pack
+    ) -> DraftLayer:
+        """`kv`: the layer's k_proj above its v_proj, `[2 * kv_heads * head_dim, hidden]`."""
         c, at = config, f"layers.{i}"
-        d, ff, kv = c.hidden_size, c.intermediate_size, c.kv_heads * c.head_dim
+        d, ff = c.hidden_size, c.intermediate_size
 
         def norm(name: str, width: int) -> RmsNorm:
             return RmsNorm(source.take(f"{at}.{name}.weight", width), c.rms_norm_eps)
@@ -57,14 +56,13 @@ class DraftLayer:
         def conv(name: str) -> DynamicConv | None:
             return DynamicConv.load(c, source, f"{at}.{name}", pack) if c.conv else None
 
-        k_v = (take("self_attn.k", kv, d), take("self_attn.v", kv, d))
         gate_up = (take("mlp.gate", ff, d), take("mlp.up", ff, d))
         return cls(
             window=c.windows[i],
             causal=c.causal[i],
             input_norm=norm("input_layernorm", d),
             q=pack(take("self_attn.q", c.heads * c.head_dim, d)),
-            kv=pack(torch.cat(k_v)),
+            kv=pack(kv),
             q_norm=norm("self_attn.q_norm", c.head_dim),
             k_norm=norm("self_attn.k_norm", c.head_dim),
             o=pack(take("self_attn.o", d, c.heads * c.head_dim)),
@@ -75,27 +73,32 @@ class DraftLayer:
             mlp_conv=conv("mlp_conv"),
         )
 
-    def keys_values(self, x: Tensor, angles: Angles, head_dim: int) -> Tensor:
-        """Keys, normed and rotated, and values of `[rows, hidden]`: `[rows, 2, kv_heads, hd]`."""
-        kv = self.kv(x).view(x.shape[0], 2, -1, head_dim)
-        keys = self.k_norm(kv[:, 0])
-        rotate_(keys, *angles)
-        return torch.stack((keys, kv[:, 1]), dim=1)
-
 
 class Backbone:
     """`fuse` makes context features of taps, `append` commits them, `block` runs drafted rows."""
 
     def __init__(self, config: DrafterConfig, source: TensorSource, pack: Pack) -> None:
-        d, eps = config.hidden_size, config.rms_norm_eps
+        c, d, eps = config, config.hidden_size, config.rms_norm_eps
         fc = source.take("fc.weight", d, len(config.taps) * d)
         self.config = config
         self.dtype, self.device = fc.dtype, fc.device
         self._fc = pack(fc)
         self._hidden_norm = RmsNorm(source.take("hidden_norm.weight", d), eps)
-        self._layers = [DraftLayer.load(config, source, i, pack) for i in range(config.layers)]
+        # One product makes the context's keys and values of every layer.
+        width = c.kv_heads * c.head_dim
+        names = [
+            f"layers.{i}.self_attn.{name}_proj.weight" for i in range(c.layers) for name in "kv"
+        ]
+        kv = torch.cat([source.take(name, width, d) for name in names])
+        self._layers = [
+            DraftLayer.load(c, source, i, kv[2 * width * i : 2 * width * (i + 1)], pack)
+            for i in range(c.layers)
+        ]
+        self._context_kv = pack(kv)
+        self._context_norm = RmsNorm(None, eps)
+        gains = [layer.k_norm.gain for layer in self._layers if layer.k_norm.gain is not None]
+        self._context_gains = torch.stack(gains).unsqueeze(1)
         self._norm = RmsNorm(source.take("norm.weight", d), eps)
-        self._rotary: Rotary = rotary(config, self.device, self.dtype)
 
     def new_cache(self, slots: int, capacity: int) -> ContextCache:
         """Room for `capacity` committed rows a slot, and a block after them."""
@@ -107,19 +110,19 @@ class Backbone:
         features = torch.cat([tap.to(self.dtype) for tap in taps], dim=-1)
         return self._hidden_norm(self._fc(features))
 
-    def append(
-        self, features: Tensor, slots: Tensor, positions: Tensor, cache: ContextCache
-    ) -> None:
+    def append(self, features: Tensor, at: Places, cache: ContextCache) -> None:
         """Inject features as keys and values of every layer: neither the layers' input norms nor
         their convolutions apply to context."""
-        angles = self._rotary.at(positions)
-        for i, layer in enumerate(self._layers):
-            kv = layer.keys_values(features, angles, self.config.head_dim)
-            cache.write(i, slots, positions, kv)
+        c = self.config
+        kv = self._context_kv(features).view(len(features), c.layers, 2, c.kv_heads, c.head_dim)
+        keys = self._context_norm(kv[:, :, 0].float()) * self._context_gains
+        cos, sin = cache.angles(at)
+        rotate_into(kv[:, :, 0], keys.to(kv.dtype), (cos.unsqueeze(1), sin.unsqueeze(1)))
+        cache.write_all(at, kv)
 
     def block(self, x: Tensor, rows: BlockRows, cache: ContextCache) -> Tensor:
         """Embedded blocks `[n * block, hidden]` to final normed hidden states of that shape."""
-        angles = self._rotary.at(rows.positions)
+        angles = cache.angles(rows.places)
         for i, layer in enumerate(self._layers):
             x = self._layer(i, layer, x, rows, angles, cache)
         return self._norm(x)
@@ -134,15 +137,22 @@ class Backbone:
         cache: ContextCache,
     ) -> Tensor:
         def attention(inner: Tensor) -> Tensor:
-            hd = self.config.head_dim
-            cache.write(i, rows.slot_of_row, rows.positions, layer.keys_values(inner, angles, hd))
-            q = layer.q_norm(layer.q(inner).view(x.shape[0], -1, hd))
-            rotate_(q, *angles)
-            sight = rows.sight(layer.window, layer.causal)
-            return layer.o(rows.attend(q, cache, i, sight))
+            heads = (len(inner), -1, self.config.head_dim)
+            kv = layer.kv(inner).view(len(inner), 2, -1, self.config.head_dim)
+            rotate_into(kv[:, 0], layer.k_norm(kv[:, 0]), angles)
+            cache.write(i, rows.places, kv)
+            q = layer.q_norm(layer.q(inner).view(heads))
+            rotate_into(q, q, angles)
+            return layer.o(rows.attend(q, cache, i, rows.sight(layer.window, layer.causal)))
 
         def mlp(inner: Tensor) -> Tensor:
             return layer.down(swiglu(layer.gate_up(inner)))
 
-        x = x + convolved(layer.attention_conv, layer.input_norm(x), rows.size, attention)
-        return x + convolved(layer.mlp_conv, layer.post_norm(x), rows.size, mlp)
+        x = convolved(layer.attention_conv, layer.input_norm(x), x, rows.size, attention)
+        return convolved(layer.mlp_conv, layer.post_norm(x), x, rows.size, mlp)
+
+
+def rotate_into(out: Tensor, heads: Tensor, angles: Angles) -> None:
+    """RoPE of `[.., head_dim]` by cos and signed sin; `out` may be `heads` itself."""
+    cos, sin = angles
+    torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin, out=out)

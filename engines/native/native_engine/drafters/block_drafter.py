@@ -11,7 +11,7 @@ from torch import Tensor
 
 from native_engine.drafters.attention import BlockRows
 from native_engine.drafters.backbone import Backbone
-from native_engine.drafters.context_cache import ContextCache
+from native_engine.drafters.context_cache import ContextCache, places
 from native_engine.drafters.options import DrafterOptions
 from native_engine.drafters.protocol import Ask, Proposal
 from native_engine.errors import ConfigError
@@ -56,11 +56,8 @@ class BlockDrafter(ABC):
         for slot, start in zip(rows.slots, rows.starts, strict=True):
             if start > lengths[slot]:
                 raise ValueError(f"slot {slot}: rows from {start} follow {lengths[slot]} observed")
-        device = self._backbone.device
-        counts = torch.tensor(rows.counts, device=device)
-        slots = torch.tensor(rows.slots, device=device).repeat_interleave(counts)
-        features = self._backbone.fuse(taps)
-        self._backbone.append(features, slots, rows.positions.to(device), self._context)
+        at = places(rows.slots, rows.starts, rows.counts, self._backbone.device)
+        self._backbone.append(self._backbone.fuse(taps), at, self._context)
         for span in rows.spans:
             lengths[span.slot] = span.start + span.end - span.begin
 
@@ -106,10 +103,12 @@ class BlockDrafter(ABC):
     def unary(self, hidden: Tensor) -> Tensor:
         """FP32 logits `[n, slots, vocab]` of normed hidden states, multiplied and capped as the
         config says: before any selection, which adds to them."""
-        logits = self._head(hidden.flatten(0, 1)).float().mul_(self.config.logit_multiplier)
+        logits = self._head(hidden.flatten(0, 1)).float()
+        if self.config.logit_multiplier != 1.0:
+            logits.mul_(self.config.logit_multiplier)
         cap = self.config.logit_softcap
         if cap is not None:
-            logits = logits.div_(cap).tanh_().mul_(cap)
+            logits.div_(cap).tanh_().mul_(cap)
         return logits.view(*hidden.shape[:2], -1)
 
     @abstractmethod

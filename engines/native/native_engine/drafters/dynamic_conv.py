@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from native_engine.drafters.config import DrafterConfig
@@ -17,7 +18,7 @@ class DynamicConv:
     convolution before the sublayer and the one after it."""
 
     def __init__(self, base: Tensor, projection: Linear, group: int) -> None:
-        self._base = base.view(*base.shape[:-1], -1, group)
+        self._base, self._group = base, group
         self._projection = projection
 
     @classmethod
@@ -33,30 +34,36 @@ class DynamicConv:
     def kernels(self, normed: Tensor) -> tuple[Tensor, Tensor]:
         """Coefficients before and after the sublayer, `[rows, taps, hidden]` each, from its normed
         input `[rows, hidden]`."""
-        halves, taps, groups, _ = self._base.shape
-        dynamic = self._projection(normed).view(-1, halves, taps, groups, 1)
-        before, after = (self._base + dynamic).flatten(-2).unbind(1)
+        dynamic = self._projection(normed).unsqueeze(-1).expand(-1, -1, self._group)
+        # Spread first: an addition that spreads as it goes takes three times as long on CPU.
+        kernels = dynamic.reshape(-1, *self._base.shape).add_(self._base)
+        before, after = kernels.unbind(1)
         return before, after
 
     @staticmethod
-    def apply(x: Tensor, kernel: Tensor, block: int) -> Tensor:
-        """Convolve `[rows, hidden]`, blocks of `block` rows one after the other."""
-        rows = x.view(-1, block, x.shape[-1])
-        coefficients = kernel.view(-1, block, *kernel.shape[1:])
-        out = coefficients[:, :, 0] * rows
+    def apply(x: Tensor, kernel: Tensor, block: int, residual: Tensor | None = None) -> Tensor:
+        """Convolve `[rows, hidden]`, blocks of `block` rows one after the other, and add
+        `residual`."""
+        now = kernel[:, 0]
+        out = now * x if residual is None else torch.addcmul(residual, now, x)
+        shape = (-1, block, x.shape[-1])
+        blocks, rows = out.view(shape), x.view(shape)
         for o in range(1, kernel.shape[1]):
-            out[:, o:] += coefficients[:, o:, o] * rows[:, : block - o]
-        return out.view_as(x)
+            before = kernel[:, o].view(shape)
+            blocks[:, o:].addcmul_(before[:, o:], rows[:, : block - o])
+        return out
 
 
 def convolved(
     conv: DynamicConv | None,
     normed: Tensor,
+    residual: Tensor,
     block: int,
     sublayer: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """A sublayer between its two convolutions, or alone where the drafter has none."""
+    """`residual` plus a sublayer between its two convolutions, or alone where the drafter has
+    none."""
     if conv is None:
-        return sublayer(normed)
+        return residual + sublayer(normed)
     before, after = conv.kernels(normed)
-    return conv.apply(sublayer(conv.apply(normed, before, block)), after, block)
+    return conv.apply(sublayer(conv.apply(normed, before, block)), after, block, residual)

@@ -17,7 +17,6 @@ from native_engine.drafters.dflash import DFlashDrafter
 from native_engine.drafters.dspark import DSparkDrafter
 from native_engine.drafters.options import DrafterOptions, parallel_options
 from native_engine.drafters.parts import Parts, load_parts
-from native_engine.drafters.protocol import BatchDrafter
 from native_engine.drafters.published import published
 from native_engine.errors import ConfigError
 from native_engine.linear import linear_backend
@@ -45,7 +44,7 @@ def load_named(
     target: Shared,
     load_format: str = "safetensors",
     linear: str = "plain",
-) -> BatchDrafter:
+) -> BlockDrafter:
     """Parallel drafter `name` of engine.toml, its weights from `where`, else as `load_drafter`."""
     options = parallel_options(engine, name)
     if where is None:
@@ -62,7 +61,7 @@ def load_drafter(
     options: DrafterOptions | None = None,
     linear: str = "plain",
     dummy_seed: int = 0,
-) -> BatchDrafter:
+) -> BlockDrafter:
     """`where`: a checkpoint folder or, with `load_format` "dummy", a published name.
 
     Embedding and head are the target's unless the checkpoint carries its own. Raises ConfigError

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from native_engine.config import EngineConfig
+from native_engine.drafters.block_drafter import BlockDrafter
 from native_engine.drafters.load import load_named
-from native_engine.drafters.protocol import Ask, BatchDrafter
+from native_engine.drafters.protocol import Ask
 from native_engine.llama import Llama
 from native_engine.targets.protocol import Rows
 
@@ -18,7 +19,7 @@ from native_engine.targets.protocol import Rows
 class SingleDrafter:
     """Implements Drafter. Room for `capacity` tokens, drafts of at most `draft_tokens`."""
 
-    def __init__(self, inner: BatchDrafter, draft_tokens: int, capacity: int) -> None:
+    def __init__(self, inner: BlockDrafter, draft_tokens: int, capacity: int) -> None:
         inner.open(1, capacity)
         self.taps = inner.taps
         self.inner = inner
@@ -40,6 +41,10 @@ class SingleDrafter:
         ids = torch.empty(count, dtype=torch.long)
         self.inner.observe(Rows(ids, (0,), (self._held,), (count,)), taps)
         self._held += count
+
+    def rewind(self, held: int) -> None:
+        """The next row read is at position `held`, at most as many as were read."""
+        self._held = held
 
 
 class LlamaTables:

@@ -15,13 +15,13 @@ class RmsNorm:
     def __init__(self, gain: Tensor | None, eps: float, *, centred: bool = False) -> None:
         gain = gain if gain is None else gain.float() + float(centred)
         self.eps = eps
-        self._gain = gain
+        self.gain = gain
         self._doubled = gain if gain is None else gain.repeat(2)
 
     def __call__(self, x: Tensor) -> Tensor:
         d = x.shape[-1]
         if x.device.type != "cpu":
-            return F.rms_norm(x.float(), (d,), self._gain, self.eps).to(x.dtype)
+            return F.rms_norm(x.float(), (d,), self.gain, self.eps).to(x.dtype)
         # F.rms_norm is a chain of operators on CPU. [x, -x] has mean 0 and variance mean(x^2), so
         # the first half of its LayerNorm, one fused kernel, is RMSNorm of x.
         paired = torch.cat((x, x.neg()), dim=-1)

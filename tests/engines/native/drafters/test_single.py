@@ -4,6 +4,7 @@ batch path, the drafter's state against its equations over transformers' own hid
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from native_engine.batching.batch_engine import BatchOptions, load_batch_engine
-from native_engine.config import EngineConfig, PrefillKnobs, SpeculationKnobs
+from native_engine.component_times import draft_times
+from native_engine.config import EngineConfig, LinearKnobs, PrefillKnobs, SpeculationKnobs
 from native_engine.drafters.protocol import Ask
 from native_engine.engine import Engine, load_engine
 from native_engine.errors import ConfigError, NativeEngineError, WeightsError
@@ -168,13 +170,14 @@ def given_up(engine: Engine, prompt: tuple[int, ...], after: int) -> GenerateRes
     return engine.run(GenerateRequest("c", prompt, 30), proceed=lambda: next(left, False))
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_the_drafters_context_is_what_was_committed(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "linear"), [("dflash", "packed"), ("dspark", "plain")])
+def test_the_drafters_context_is_what_was_committed(tmp_path: Path, name: str, linear: str) -> None:
     """Through partial acceptance, a stop inside a block, a cancelled prompt and answer."""
     folder = tmp_path / "target"
     model = make_folder(folder)
     drafter, raw, weights = write_drafter(tmp_path / name, KINDS[name])
-    engine = single(folder, drafter, knobs_of(name))
+    knobs = replace(knobs_of(name), linear=LinearKnobs(fp32=linear))
+    engine = single(folder, drafter, knobs)
     checked = Checked(engine, model, raw, weights)
     engine.decoder.drafter = checked
     for length in (1, CHUNK, 2 * CHUNK + 2):
@@ -247,3 +250,16 @@ def test_without_speculation_no_weights_are_read(tmp_path: Path) -> None:
     assert engine.decoder.drafter is None
     with pytest.raises(ConfigError, match="draft_tokens=-1"):
         single(tmp_path, None, knobs_of("dspark", draft_tokens=-1), speculation=False)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_drafts_time_is_split(tmp_path: Path, name: str) -> None:
+    make_folder(tmp_path / "target")
+    drafter, _, _ = write_drafter(tmp_path / name, KINDS[name])
+    engine = single(tmp_path / "target", drafter, knobs_of(name))
+    times = draft_times(engine.decoder.drafter, 40, repeats=4)
+    total = times.pop("total")
+    assert set(times) == {"context", "draft", "draft_head", "selector"}
+    assert all(ms > 0 for ms in times.values()) and sum(times.values()) <= total
+    result = engine.run(GenerateRequest("r", prompt_of(20), 9))
+    assert len(result.output_ids) == 9
