@@ -15,7 +15,8 @@ from engines.training.chat_text import CODE_FENCE, ChatText, bare, code_completi
 from engines.training.errors import TrainingError
 from engines.training.leakage import LeakageCheck
 from engines.training.library_functions import functions_of
-from engines.training.openings import FAMILIES, OPENINGS, STUBS, Opening, draw_opening
+from engines.training.opening_lines import OPENINGS, STUBS
+from engines.training.openings import FAMILIES, Opening, draw_opening
 from engines.training.prompt_filter import Limits, PromptFilter
 from engines.training.shards import Shard, read_shard, write_shard
 from settings.prompt_sets import PROMPT_SETS, RowSet
