@@ -15,12 +15,15 @@ from engines.training.devices import device_of, dtype_of
 from engines.training.drafter_model import load_model
 from engines.training.features import FrozenTarget
 from engines.training.record import accept_facts, accept_table, where_and_when, write_json
+from engines.training.shards import shard_paths
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, required=True, help="the drafter's folder")
     parser.add_argument("--target", type=Path, required=True, help="the target's folder")
-    parser.add_argument("--evaluation", type=Path, required=True, help="an answered shard file")
+    parser.add_argument(
+        "--evaluation", type=Path, required=True, help="answered shard file or folder"
+    )
     parser.add_argument("--rows", type=int, default=0, help="prompts of each family; 0: all")
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="fp32")
     parser.add_argument("--device", default=default_device())
@@ -42,7 +45,8 @@ def measure(
     checkpoint: Path, target: FrozenTarget, evaluation: Path, rows: int = 0
 ) -> list[dict[str, Any]]:
     """Accept lengths by family (see `record.accept_facts`)."""
-    corpus = Corpus.read([evaluation], torch.device("cpu"), target.config.max_positions)
+    paths = shard_paths(evaluation) if evaluation.is_dir() else [evaluation]
+    corpus = Corpus.read(paths, torch.device("cpu"), target.config.max_positions)
     model = load_model(checkpoint)
     ids = first_of_each(corpus, rows)
     walks, _ = drafter_walks(model, target, corpus, ids)

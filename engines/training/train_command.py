@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", type=Path, required=True, help="the target's folder")
     parser.add_argument("--data", type=Path, required=True, help="folder of answered shards")
     parser.add_argument("--out", type=Path, required=True, help="the checkpoint's folder")
-    parser.add_argument("--evaluation", type=Path, help="an answered shard file to measure on")
+    parser.add_argument(
+        "--evaluation", type=Path, help="answered shard file or folder to measure on"
+    )
     parser.add_argument("--rows", type=int, default=0, help="its prompts of each family; 0: all")
     parser.add_argument("--state", type=Path, help="where an unfinished run is kept (default: out)")
     parser.add_argument("--log", type=Path, help="append a JSON line at each report")
