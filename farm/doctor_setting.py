@@ -97,6 +97,8 @@ def _weights(
 def _pin(checkpoint: Checkpoint) -> str:
     """Where the weights come from; a revision left open says what it was resolved to, and where
     that is written down."""
+    if checkpoint.source == "checkout":
+        return f"ships with the repository, sha256 {(checkpoint.sha256 or '')[:12]}"
     if checkpoint.source != "hub":
         return checkpoint.package or checkpoint.source
     repository, revision = checkpoint.repository or "", checkpoint.revision or ""

@@ -62,7 +62,8 @@ def find_setting(name_or_path: str | Path, root: Path | None = None) -> Path:
 
 
 def load_setting(name_or_path: str | Path, root: Path | None = None) -> Setting:
-    """Read and check one setting. Relative checkpoint folders count from the setting's folder.
+    """Read and check one setting. Relative checkpoint folders count from the setting's folder,
+    those of source `checkout` from the repository's root.
 
     Raises:
         SettingError: naming file, field, value and what to write instead.
@@ -120,7 +121,9 @@ def _absolute(setting: Setting, folder: Path) -> Setting:
     def with_checkpoint(section: Any) -> Any:
         if section.checkpoint is None:
             return section
-        checkpoint = resolved(section.checkpoint, "config", "path")
+        # A checkout's path stays as it is: it names the same files in every copy.
+        keys = ("config",) if section.checkpoint.source == "checkout" else ("config", "path")
+        checkpoint = resolved(section.checkpoint, *keys)
         return section.model_copy(update={"checkpoint": checkpoint})
 
     prompts = setting.prompts.model_copy(

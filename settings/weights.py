@@ -16,13 +16,14 @@ import logging
 from pathlib import Path
 
 from settings.errors import ProvisionError
-from settings.paths import shared_dir
+from settings.paths import checkout_root, shared_dir
 from settings.provision import Progress, provide_folder, sha256_of
 from settings.revisions import known_revision
 from settings.schema import Checkpoint, Setting
 
 log = logging.getLogger(__name__)
 
+WEIGHTS = "model.safetensors"
 FORMAT = 1
 """Raise when a converter writes other bits for the same source: older folders are then remade."""
 
@@ -53,7 +54,8 @@ def present_drafter(setting: Setting) -> Path | None:
 
 def ensure_checkpoint(checkpoint: Checkpoint, name: str, progress: Progress = log.info) -> Path:
     """Folder `models/<name>-bf16-<first 12 of the source's hash>`, of a hub's snapshot
-    `models/<repository's name>-<first 12 of the revision>`; a local checkpoint's own folder.
+    `models/<repository's name>-<first 12 of the revision>`; the own folder of a checkpoint that is
+    local or in this checkout.
 
     Idempotent and safe to call from several processes at once.
 
@@ -62,6 +64,8 @@ def ensure_checkpoint(checkpoint: Checkpoint, name: str, progress: Progress = lo
     """
     if checkpoint.source == "local":
         return _local(checkpoint)
+    if checkpoint.source == "checkout":
+        return _checkout(checkpoint)
     identity = _identity(checkpoint)
     target = _folder(checkpoint, name, identity)
 
@@ -76,7 +80,13 @@ def ensure_checkpoint(checkpoint: Checkpoint, name: str, progress: Progress = lo
 
 
 def present_checkpoint(checkpoint: Checkpoint, name: str) -> Path | None:
-    """`ensure_checkpoint`'s folder if it is there and whole, else None."""
+    """`ensure_checkpoint`'s folder if it is there and whole, else None.
+
+    Raises:
+        ProvisionError: the checkout's own file is missing or another: nothing will fetch it.
+    """
+    if checkpoint.source == "checkout":
+        return _checkout(checkpoint)
     if checkpoint.source == "local":
         folder = Path(_need(checkpoint, "path"))
         return folder if (folder / "config.json").is_file() else None
@@ -160,13 +170,42 @@ def _local(checkpoint: Checkpoint) -> Path:
             f"checkpoint.path = {str(folder)!r} holds no config.json", "Name a model folder"
         )
     if checkpoint.sha256:
-        found = sha256_of(folder / "model.safetensors")
-        if found != checkpoint.sha256:
-            raise ProvisionError(
-                f"{folder / 'model.safetensors'} has sha256 {found}, not {checkpoint.sha256}",
-                "Get the recorded file, or record the new hash",
-            )
+        _check_recorded(folder, checkpoint.sha256, "Get the recorded file, or record the new hash")
     return folder
+
+
+def checkout_folder(checkpoint: Checkpoint) -> Path:
+    """Folder of a checkpoint that ships with the repository, whatever its files hold.
+
+    Raises:
+        ProvisionError: a file is missing.
+    """
+    path = _need(checkpoint, "path")
+    folder = checkout_root() / path
+    for name in ("config.json", WEIGHTS):
+        if not (folder / name).is_file():
+            raise ProvisionError(f"{folder / name} does not exist", _restore(path))
+    return folder
+
+
+def _checkout(checkpoint: Checkpoint) -> Path:
+    folder = checkout_folder(checkpoint)
+    path = _need(checkpoint, "path")
+    again = "for new weights record their hash: python -m settings.checkout_weights --write"
+    _check_recorded(folder, _need(checkpoint, "sha256"), f"{_restore(path)}; {again}")
+    return folder
+
+
+def _restore(path: str) -> str:
+    return f"It ships with the repository: git checkout -- {path}"
+
+
+def _check_recorded(folder: Path, sha256: str, remedy: str) -> None:
+    found = sha256_of(folder / WEIGHTS)
+    if found != sha256:
+        raise ProvisionError(
+            f"{folder / WEIGHTS} has sha256 {found}, not the recorded {sha256}", remedy
+        )
 
 
 def _need(checkpoint: Checkpoint, field: str) -> str:

@@ -84,7 +84,7 @@ def certificate(
                     for found in evidence.heldout
                 ],
             },
-            "weights": {"pin": evidence.weights.pin, "files": dict(evidence.weights.files)},
+            "weights": _weights(evidence.weights),
             "sandbox": evidence.sandbox,
             "hashes": {
                 "stock_tree": lock.stock_tree,
@@ -98,6 +98,11 @@ def certificate(
             "versions": dict(evidence.versions),
         }
     )
+
+
+def _weights(hashes: WeightHashes) -> dict[str, Any]:
+    own = {"pin": hashes.pin, "files": dict(hashes.files)}
+    return own if hashes.drafter is None else {**own, "drafter": _weights(hashes.drafter)}
 
 
 def _speed(report: CampaignReport, candidate: CandidateResult) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def check_certificate(
     Args:
         raw: the bytes of certificate.json.
         heldout: held-out prompts of the setting under a given seed.
-        weights: the target's as they are here.
+        weights: the target's and the drafter's as they are here.
     """
     return [
         _looked("seal", lambda: _seal(folder, certificate, raw)),
@@ -172,19 +172,30 @@ def _weights(certificate: Mapping[str, Any], found: WeightHashes) -> str:
     if "weights" not in certificate:
         raise NotRecordedError("weights: the sha256 of the target's weight files")
     recorded = certificate["weights"]
+    compared = _same_weights("target", recorded, found)
+    if found.drafter is None and "drafter" not in recorded:
+        return compared
+    if found.drafter is None:
+        raise EngineError("the setting's drafter has no weights any more", "Restore setting.toml")
+    if "drafter" not in recorded:
+        raise NotRecordedError("weights: the sha256 of the drafter's weight files")
+    return f"{compared}, {_same_weights('drafter', recorded['drafter'], found.drafter)}"
+
+
+def _same_weights(role: str, recorded: Mapping[str, Any], found: WeightHashes) -> str:
     if recorded["pin"] != found.pin:
         raise EngineError(
-            f"the setting pins its target by {found.pin}, certified was {recorded['pin']}",
+            f"the setting pins its {role} by {found.pin}, certified was {recorded['pin']}",
             "Restore setting.toml",
         )
     for name in sorted(set(recorded["files"]) | set(found.files)):
         if recorded["files"].get(name) != found.files.get(name):
             raise EngineError(
-                f"target weights {name} have sha256 {found.files.get(name)}, certified was "
+                f"{role} weights {name} have sha256 {found.files.get(name)}, certified was "
                 f"{recorded['files'].get(name)}",
                 "Provide the certified weights",
             )
-    return f"{len(found.files)} weight files have their recorded sha256"
+    return f"{len(found.files)} weight files of the {role} have their recorded sha256"
 
 
 def _harness(certificate: Mapping[str, Any]) -> Check:

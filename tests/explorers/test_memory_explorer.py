@@ -118,3 +118,16 @@ def test_a_canary_goes_by_a_name_that_says_nothing() -> None:
     first, second = (canary_proposals(1, seed)[0].mechanism for seed in (1, 2))
     assert first != second
     assert CANARIES != CATALOGUE
+
+
+@pytest.mark.parametrize("kind", ["dflash2", "dspark"])
+def test_a_parallel_drafter_is_offered_nothing_that_is_for_prompt_lookup(kind: str) -> None:
+    setting = load_setting(f"cpu_c1_smollm2-135m_{kind}")
+    context = replace(CONTEXT, setting=setting)
+    offered, for_lookup = names(CATALOGUE, context), names(CATALOGUE, CONTEXT)
+    lookup_alone = {"longer_draft", "longest_suffix", "no_weak_matches"}
+    lookup_alone |= {"static_table", "token_recycling"}
+    assert lookup_alone <= set(for_lookup) and not lookup_alone & set(offered)
+    assert "fused_cpp_ops" in offered
+    left = MemoryExplorer(CATALOGUE).left_out(context)
+    assert left["static_table"] == f"drafter is {kind}, needs ngram"

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from settings.baseline import as_baseline
+from settings.checkout_weights import main
 from settings.errors import SettingError
 from settings.hardware import hardware
 from settings.loading import list_settings, load_setting
+from settings.paths import checkout_root
 from settings.schema import RESOLVE, Setting
 from settings.table import settings_table, table_in
+from settings.weights import ensure_drafter
 
 PUBLISHED = Path(__file__).parents[2] / "engines/native/native_engine/drafters/published.toml"
 SIX = (
@@ -29,6 +32,7 @@ FURTHER = (
     "h200_c1_qwen3-8b_dflash",
     "h200_c1_qwen3-8b_dspark",
 )
+SMALL_KINDS = ("ngram", "dflash2", "dspark")
 SETS = {"gsm8k", "humaneval", "math500", "mbpp", "mtbench"}
 
 
@@ -39,9 +43,42 @@ def twin_of(name: str) -> str:
 DEPLOYMENTS = sorted({*SIX, *map(twin_of, SIX), *FURTHER})
 
 
+SMALL = [f"{gpu}_c1_smollm2-135m_{kind}" for gpu in ("cpu", "h200") for kind in SMALL_KINDS]
+TWINS = [f"{name}-fp32" for name in SMALL if name.startswith("cpu")]
+
+
 def test_all_are_there_and_nothing_else() -> None:
-    others = {"cpu_c1_smollm2-135m_ngram", "cpu_c1_smollm2-135m_ngram-fp32"}
-    assert set(list_settings()) == {*DEPLOYMENTS, *others}
+    assert set(list_settings()) == {*DEPLOYMENTS, *SMALL, *TWINS}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_small_settings_differ_in_drafter_device_and_measurement_alone(name: str) -> None:
+    setting, other = load_setting(name), load_setting("cpu_c1_smollm2-135m_ngram")
+    gpu, _, _, kind = name.split("_")
+    assert (setting.hardware.gpu, setting.drafter.kind) == (gpu, kind)
+    assert setting.exact_twin == (f"{name}-fp32" if gpu == "cpu" else None)
+    alike = {"target", "serving", "decoding", "prompts", "engine", "verification"}
+    assert setting.model_dump(include=alike) == other.model_dump(include=alike)
+    if kind != "ngram":
+        checkpoint = setting.drafter.checkpoint
+        assert checkpoint is not None and checkpoint.source == "checkout"
+        assert checkpoint.path == f"engines/drafters/smollm2-135m-{kind}"
+        assert (checkpoint.size_bytes or 0) <= 32_000_000
+
+
+def test_the_weights_that_ship_are_the_recorded_ones_and_load() -> None:
+    """Mend it with: python -m settings.checkout_weights --write."""
+    from native_engine.drafters.describe import checked_folder
+
+    for kind in SMALL_KINDS[1:]:
+        setting = load_setting(f"cpu_c1_smollm2-135m_{kind}")
+        folder = checkout_root() / f"engines/drafters/smollm2-135m-{kind}"
+        if not folder.exists():
+            pytest.skip(f"{folder} is not here yet")
+        assert ensure_drafter(setting) == folder
+        config = checked_folder(folder).config
+        assert config.kind == kind and config.max_drafts == setting.drafter.draft_tokens
+    assert main([]) == 0
 
 
 @pytest.mark.parametrize("name", SIX)

@@ -105,6 +105,12 @@ def test_schema_errors_name_field_value_and_remedy(edited, old, new, said) -> No
         ("[engine.arms.ar]", "[engine.arms.final]", ["engine.arms.ar is missing"]),
         ('name = "tiny"', 'name = "other"', ["'other'", "folder"]),
         ('config = "../tiny/model"', "", ["target.checkpoint.config is missing"]),
+        ('source = "random"', 'source = "checkout"', ["target.checkpoint.path is missing"]),
+        (
+            'source = "random"',
+            f'source = "checkout"\nsha256 = "{"0" * 64}"\npath = "../x"',
+            ["'../x' is not inside the repository", "'local'"],
+        ),
         ('set = "arithmetic"', 'set = "aritmetic"', ["prompts.search[0]", "'arithmetic'"]),
         ('exact_twin = "tiny-fp32"', 'exact_twin = "tiny-fp23"', ["exact_twin", "tiny-fp32"]),
         ("seed = 7", "seed = 8", ["exact_twin", "[target]", "dtypes"]),

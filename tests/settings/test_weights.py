@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -11,12 +12,20 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from settings import weights
 from settings.download import main
 from settings.errors import ProvisionError
 from settings.loading import load_exact_twin, load_setting
 from settings.paths import checkout_root
-from settings.schema import Checkpoint
-from settings.weights import ensure_checkpoint, ensure_drafter, ensure_target
+from settings.schema import Checkpoint, Drafter
+from settings.weight_hashes import pin_of, weight_hashes
+from settings.weights import (
+    checkout_folder,
+    ensure_checkpoint,
+    ensure_drafter,
+    ensure_target,
+    present_checkpoint,
+)
 
 TINY = checkout_root() / "tests/data/settings/tiny"
 FILES = (
@@ -63,8 +72,8 @@ def test_seed_decides_the_weights() -> None:
     first = ensure_checkpoint(checkpoint, "a")
     again = ensure_checkpoint(checkpoint, "b")
     other = ensure_checkpoint(checkpoint.model_copy(update={"seed": 8}), "a")
-    weights = [(f / "model.safetensors").read_bytes() for f in (first, again, other)]
-    assert weights[0] == weights[1] != weights[2]
+    files = [(f / "model.safetensors").read_bytes() for f in (first, again, other)]
+    assert files[0] == files[1] != files[2]
 
 
 def test_tiny_tokenizer_round_trips_and_renders_chats() -> None:
@@ -94,10 +103,50 @@ def test_local_folder_is_used_as_it_is(tmp_path: Path) -> None:
     local = Checkpoint(source="local", path=str(folder), licence="x")
     assert ensure_checkpoint(local, "a") == folder
     wrong = local.model_copy(update={"sha256": "0" * 64})
-    with pytest.raises(ProvisionError, match="not 0000"):
+    with pytest.raises(ProvisionError, match="not the recorded 0000"):
         ensure_checkpoint(wrong, "a")
     with pytest.raises(ProvisionError, match=r"no config\.json"):
         ensure_checkpoint(local.model_copy(update={"path": str(tmp_path)}), "a")
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    """A checkpoint inside a checkout of its own."""
+    root = tmp_path / "checkout"
+    folder = root / "engines/drafters/small"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.setattr(weights, "checkout_root", lambda: root)
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    path = "engines/drafters/small"
+    return Checkpoint(source="checkout", path=path, sha256=sha256, licence="x")
+
+
+def test_what_ships_with_the_checkout_is_used_where_it_lies(
+    shipped: Checkpoint, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkout/engines/drafters/small"
+    assert ensure_checkpoint(shipped, "a") == present_checkpoint(shipped, "a") == folder
+    assert pin_of(shipped) == f"checkout:{shipped.sha256}"
+    (folder / "model.safetensors").write_bytes(b"others")
+    for call in (ensure_checkpoint, present_checkpoint):
+        with pytest.raises(ProvisionError, match=r"has sha256 .* git checkout -- engines/drafters"):
+            call(shipped, "a")
+    assert checkout_folder(shipped) == folder
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ProvisionError, match=r"model\.safetensors does not exist\. It ships"):
+        ensure_checkpoint(shipped, "a")
+
+
+def test_a_settings_hashes_are_the_targets_and_the_drafters(shipped: Checkpoint) -> None:
+    plain = load_setting(TINY)
+    drafter = Drafter(kind="dflash2", checkpoint=shipped)
+    found = weight_hashes(plain.model_copy(update={"drafter": drafter}))
+    assert (found.pin, found.files) == (weight_hashes(plain).pin, weight_hashes(plain).files)
+    assert weight_hashes(plain).drafter is None and found.drafter is not None
+    assert found.drafter.files == {"model.safetensors": shipped.sha256}
+    assert found.drafter.pin == f"checkout:{shipped.sha256}"
 
 
 def test_command_prints_folders_and_exits_2_with_a_remedy(

@@ -36,12 +36,23 @@ def heldout(seed: str) -> HeldoutPrompts:
     return of
 
 
+WITH_DRAFTER = replace(
+    WEIGHTS, drafter=WeightHashes("checkout:" + "5" * 64, {"model.safetensors": "6" * 64})
+)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return promoted(tmp_path, monkeypatch)
+
+
+def promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: WeightHashes = WEIGHTS
+) -> Path:
     """A promoted engine of a real tree store, its prompts drawn from its seed."""
     monkeypatch.setenv("SPECFARM_DATA", str(tmp_path / "data"))
     source = tmp_path / "source"
-    source.mkdir()
+    source.mkdir(parents=True)
     (source / "engine.toml").write_text("k = 7\n")
     (source / "loop.py").write_text("STEPS = 1\n")
     store = TreeStore(tmp_path / "store")
@@ -49,8 +60,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     final = store.commit_files(stock.commit, {"loop.py": b"STEPS = 2\n"}, "Take two steps")
     report = replace(sample_report(), stock_tree=stock.tree_hash)
     best = replace(winner(report), tree_hash=final.tree_hash, commit=final.commit)
-    given = evidence(stock_commit=stock.commit, heldout=drawn(heldout(SEED), DRAWS))
+    draws = drawn(heldout(SEED), DRAWS)
+    given = evidence(stock_commit=stock.commit, heldout=draws, weights=weights)
     return export_final(report, best, store, tmp_path / "final", given)
+
+
+def changed_drafter(**changes: Any) -> WeightHashes:
+    assert WITH_DRAFTER.drafter is not None
+    return replace(WITH_DRAFTER, drafter=replace(WITH_DRAFTER.drafter, **changes))
 
 
 def looked(folder: Path, weights: WeightHashes = WEIGHTS) -> dict[str, Check]:
@@ -162,6 +179,27 @@ def test_other_weights_fail(folder: Path) -> None:
     assert "9" * 64 in found["weights"].detail and "8" * 64 in found["weights"].detail
     more = {**WEIGHTS.files, "more.safetensors": "8" * 64}
     assert looked(folder, WeightHashes(WEIGHTS.pin, more))["weights"].state is State.FAILED
+
+
+def test_a_drafters_weights_are_certified_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    plain = folder
+    drafted = promoted(tmp_path / "drafted", monkeypatch, WITH_DRAFTER)
+    whole = looked(drafted, WITH_DRAFTER)["weights"]
+    assert whole.state is State.OK and "of the drafter" in whole.detail
+    others: list[tuple[WeightHashes, str]] = [
+        (changed_drafter(files={"model.safetensors": "9" * 64}), "drafter weights model"),
+        (changed_drafter(files={}), "drafter weights model.safetensors have sha256 None"),
+        (changed_drafter(pin="checkout:" + "9" * 64), "pins its drafter by checkout:999"),
+        (WEIGHTS, "no weights any more"),
+        (replace(WITH_DRAFTER, pin="pypi:0"), "pins its target"),
+    ]
+    for found, said in others:
+        check = looked(drafted, found)["weights"]
+        assert check.state is State.FAILED and said in check.detail
+    unsaid = looked(plain, WITH_DRAFTER)["weights"]
+    assert unsaid.state is State.NOT_RECORDED and "drafter" in unsaid.detail
 
 
 def test_the_first_version_says_what_it_lacks_and_fails_nothing(folder: Path) -> None:
