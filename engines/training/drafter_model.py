@@ -105,6 +105,21 @@ class DrafterModel(nn.Module):
         """`weights` (of this module's names) as a checkpoint has them."""
         return {**weights, "fc.weight": weights["fc.weight"] * self.tap_scale}
 
+    def start_from(self, folder: Path) -> None:
+        """Take a checkpoint's weights; errors as `load_model`'s, and of a checkpoint of other
+        shapes."""
+        other = load_model(folder)
+        weights, ours = other.state_dict(), self.state_dict()
+        shapes = {name: tensor.shape for name, tensor in weights.items()}
+        if (
+            other.config.taps != self.config.taps
+            or other.config.block_size != self.config.block_size
+            or shapes != {name: tensor.shape for name, tensor in ours.items()}
+        ):
+            raise ConfigError(f"{folder}: taps, block size or shapes are not those of this run")
+        weights["fc.weight"] = weights["fc.weight"].to(self.tap_scale.device) / self.tap_scale
+        self.load_state_dict(weights)
+
     def drafting(self, hidden: Tensor) -> Tensor:
         """The rows that draft: all in DSpark, all but the anchor's in DFlash2."""
         return hidden if self.config.anchor_predicts else hidden[..., 1:, :]

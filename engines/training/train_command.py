@@ -123,6 +123,8 @@ def make_trainer(
     position = torch.arange(sample.tokens.shape[1], device=target.device)
     usual = (position > 0) & (position < sample.lengths[:, None])
     model.scale_taps(target.features(sample.tokens, config.taps).taps[usual])
+    if options.init:
+        model.start_from(Path(options.init))
     longest = -(-int(corpus.lengths[ids].max()) // PADDING) * PADDING
     features = CachedFeatures(
         corpus,

@@ -15,8 +15,10 @@ from engines.training.drafter_model import DrafterModel
 from engines.training.errors import TrainingError
 from engines.training.options import TrainOptions, read_options
 from engines.training.pace import Pace
+from engines.training.record import write_checkpoint
 from engines.training.train_command import make_trainer
 from engines.training.trainer import Places, Trainer
+from native_engine.errors import ConfigError
 from tests.engines.training.small import (
     CPU,
     KINDS,
@@ -116,3 +118,17 @@ def test_options_name_what_is_wrong() -> None:
         with pytest.raises(TrainingError, match=match):
             read_options(changed, "plan")
     assert read_options({"lr": 1}).lr == 1
+
+
+def test_a_run_goes_on_from_a_checkpoint_of_its_own_shapes(tmp_path: Path) -> None:
+    target = target_folder(tmp_path / "target")
+    first = trainer(tmp_path / "first", target, SMALL)
+    first.run()
+    raw = raw_config(target, SMALL)
+    write_checkpoint(tmp_path / "made", raw, first.exported())
+    again = trainer(tmp_path / "again", target, replace(SMALL, init=str(tmp_path / "made")))
+    for name, weights in first.exported().items():
+        torch.testing.assert_close(again.exported()[name], weights, rtol=1e-2, atol=1e-3)
+    other = replace(SMALL, intermediate=SMALL.intermediate * 2, init=str(tmp_path / "made"))
+    with pytest.raises(ConfigError, match="not those of this run"):
+        trainer(tmp_path / "other", target, other)
