@@ -16,6 +16,7 @@ import typer
 from farm.cli import (
     certify_command,
     engine_commands,
+    gaps_command,
     inspect_drafter_command,
     inspection_commands,
     search_commands,
@@ -38,6 +39,7 @@ engine_commands.register(app)
 certify_command.register(app)
 inspection_commands.register(app)
 inspect_drafter_command.register(app)
+gaps_command.register(app)
 
 
 def main() -> None:

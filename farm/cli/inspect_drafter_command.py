@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from farm.cli.terminal import wide_console
+from farm.native_code import make_importable
 from settings.errors import SpecfarmError
-from settings.paths import checkout_root
 
 if TYPE_CHECKING:
     from native_engine.drafters.describe import Description
@@ -35,9 +34,7 @@ def inspect_drafter(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables")] = False,
 ) -> int:
     """A drafter's modules, tensors and parameter count; a folder's headers are checked."""
-    engine = str(checkout_root() / "engines" / "native")
-    if engine not in sys.path:
-        sys.path.append(engine)
+    make_importable()
     from native_engine.drafters.describe import checked_folder, describe
     from native_engine.drafters.published import published, published_names
     from native_engine.errors import NativeEngineError

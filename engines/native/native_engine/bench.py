@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from native_engine.component_times import component_times, draft_times
-from native_engine.config import EngineConfig
+from native_engine.config import EngineConfig, ModelConfig
 from native_engine.decode import PhaseTimes
 from native_engine.drafters.single import SingleDrafter
 from native_engine.engine import DTYPES, Engine, load_engine
@@ -24,6 +24,7 @@ from native_engine.requests import GenerateRequest
 from native_engine.tokenizer import Tokenizer
 
 TREE = Path(__file__).resolve().parents[1]
+TOKENS_MAX = 2048
 PROMPT = "Write a Python function that counts the words of a text, and explain it line by line."
 
 
@@ -77,8 +78,9 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(args.threads)
     try:
         knobs = EngineConfig.from_file(args.engine_config)
+        tokens = min(TOKENS_MAX, ModelConfig.from_folder(args.model_dir).max_positions)
         engine = load_engine(
-            args.model_dir, knobs, args.dtype, 2048, draft_model_dir=args.draft_model_dir
+            args.model_dir, knobs, args.dtype, tokens, draft_model_dir=args.draft_model_dir
         )
         ids = Tokenizer(args.model_dir).chat([{"role": "user", "content": args.prompt}])
     except NativeEngineError as error:

@@ -1,0 +1,1 @@
+"""What one decode step must read, how long it takes, and where most can be gained."""
