@@ -52,6 +52,12 @@ class ConfidenceHead(nn.Module):
         nn.init.zeros_(self.proj.bias)
 
 
+_TABLES = (
+    ("candidate_selector.predecessor_codebook", "markov_head.markov_w1.weight"),
+    ("candidate_selector.successor_codebook", "markov_head.markov_w2.weight"),
+)
+
+
 class DrafterModel(nn.Module):
     """`hidden` of many blocks of each sequence in one pass; the heads are parameters that the
     losses and the greedy rules use."""
@@ -119,6 +125,28 @@ class DrafterModel(nn.Module):
             raise ConfigError(f"{folder}: taps, block size or shapes are not those of this run")
         weights["fc.weight"] = weights["fc.weight"].to(self.tap_scale.device) / self.tap_scale
         self.load_state_dict(weights)
+
+    def take_layers_of(self, folder: Path) -> None:
+        """Take what a drafter of the other kind has in common: taps, layers, norms; its Markov
+        tables become the selector's codebooks, or these the Markov head's."""
+        other = load_model(folder)
+        if other.config.taps != self.config.taps:
+            raise ConfigError(f"{folder}: its taps are {other.config.taps}, not those of this run")
+        weights, ours = other.state_dict(), self.state_dict()
+        for one, another in _TABLES:
+            for name, same in ((one, another), (another, one)):
+                if name in weights:
+                    weights[same] = weights[name]
+        shared = {
+            name: tensor
+            for name, tensor in weights.items()
+            if name in ours and ours[name].shape == tensor.shape
+        }
+        missing = [name for name in ours if name.startswith("layers.0.mlp.") and name not in shared]
+        if missing or "fc.weight" not in shared:
+            raise ConfigError(f"{folder}: its layers are of another shape than those of this run")
+        shared["fc.weight"] = shared["fc.weight"].to(self.tap_scale.device) / self.tap_scale
+        self.load_state_dict(shared, strict=False)
 
     def drafting(self, hidden: Tensor) -> Tensor:
         """The rows that draft: all in DSpark, all but the anchor's in DFlash2."""

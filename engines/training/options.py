@@ -35,6 +35,9 @@ class TrainOptions:
     mask_token: int = _option(16, "id that fills a block's open slots: one the target never writes")
 
     init: str = _option("", "folder of a checkpoint of the same shapes to go on from")
+    layers_of: str = _option(
+        "", "folder of a checkpoint of the other kind whose layers to begin with"
+    )
     steps: int = _option(0, "optimiser steps; 0: as many as fit in `minutes`")
     minutes: float = _option(7.0, "minutes of training where `steps` is 0")
     batch: int = _option(32, "sequences a step")

@@ -125,6 +125,8 @@ def make_trainer(
     model.scale_taps(target.features(sample.tokens, config.taps).taps[usual])
     if options.init:
         model.start_from(Path(options.init))
+    elif options.layers_of:
+        model.take_layers_of(Path(options.layers_of))
     longest = -(-int(corpus.lengths[ids].max()) // PADDING) * PADDING
     features = CachedFeatures(
         corpus,
