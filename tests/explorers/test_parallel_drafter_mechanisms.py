@@ -31,6 +31,7 @@ MECHANISMS = (
     "skip_draft_after_failures",
     "ngram_where_it_repeats",
 )
+FUSED = ("fused_cpp_ops", "fused_draft_step")
 NEW_TOKENS = 40
 DRAFTED = [*range(2, 30), 41, 60, 61, 62]
 
@@ -210,10 +211,16 @@ def windows(ids: tuple[int, ...]) -> set[tuple[int, ...]]:
     return {ids[i : i + 5] for i in range(len(ids) - 4)}
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_they_merge_in_any_order(world: World, name: str) -> None:
-    for pair in itertools.permutations((*MECHANISMS, "fused_cpp_ops"), 2):
-        world.trees.merged(name, *pair)
+def test_they_merge_all_in_one_tree(world: World) -> None:
+    everything = (*MECHANISMS, *FUSED)
+    world.trees.merged("dflash", *everything)
+    world.trees.merged("dspark", *everything[::-1])
+
+
+@pytest.mark.slow
+def test_any_two_merge_in_any_order(world: World) -> None:
+    for pair in itertools.permutations((*MECHANISMS, *FUSED), 2):
+        world.trees.merged("dflash", *pair)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -225,7 +232,7 @@ def test_all_together(world: World, name: str) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("name", KINDS)
 def test_all_together_and_fused(world: World, name: str) -> None:
-    engine = world.engine(name, "fused_cpp_ops", *MECHANISMS)
+    engine = world.engine(name, *FUSED, *MECHANISMS)
     assert engine.model.fused is not None
     world.answer(engine)
 
