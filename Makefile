@@ -1,5 +1,5 @@
 # specfarm: the two commands of the README are `make search` and `make test`.
-SETTING ?= cpu_c1_smollm2-135m_ngram
+SETTING ?= cpu_c1_smollm2-135m_dflash2
 PORT ?= 5000
 export OMP_NUM_THREADS ?= 1
 RUN = PYTHONPATH=.:engines/native .venv/bin/python
