@@ -27,6 +27,10 @@ class QueueFull(NativeEngineError):
     """The waiting queue is at its limit (HTTP 503); retry later."""
 
 
+class DeviceFull(QueueFull):
+    """The device had no memory left for a request's step (HTTP 503); retry later."""
+
+
 class TooManyRequests(NativeEngineError):
     """One call asks for more at once than may ever run and wait (HTTP 429)."""
 

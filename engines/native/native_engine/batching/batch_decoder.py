@@ -15,6 +15,7 @@ from native_engine.batching.step_plan import Part, StepPlanner
 from native_engine.config import EngineConfig
 from native_engine.decode import PhaseTimes
 from native_engine.drafters.protocol import BatchDrafter
+from native_engine.errors import DeviceFull
 from native_engine.targets.protocol import Forward, Rows, Target, TargetState
 
 VerifyRule = Callable[[Tensor, Sequence[Draft]], list[Committed]]
@@ -47,7 +48,7 @@ class BatchDecoder:
         self.state = state
         self.drafter = drafter
         self.times = PhaseTimes()
-        self._planner = StepPlanner(drafter, knobs)
+        self.planner = StepPlanner(drafter, knobs)
         self._few = knobs.prefill.head_rows
         self._stops, self._rule = stops, rule
 
@@ -55,14 +56,18 @@ class BatchDecoder:
     def step(self, sequences: Sequence[Running]) -> None:
         """Advance running sequences, those that came first first. What ends one of them (`error`,
         `result.finish`) ends no other: a step that cannot be computed is taken one by one."""
+        computed = None
         try:
             computed = self._compute(sequences)
         except Exception as error:
             if len(sequences) == 1:
                 self._fail(sequences[0], error)
-            else:
-                for running in sequences:
-                    self.step([running])
+                return
+        # Not while the error is handled: it holds the step's tensors, and memory may be short.
+        if computed is None:
+            for running in sequences:
+                self.state.commit(running.slot, running.held)
+                self.step([running])
             return
         began = self._clock()
         kept = self._commit(computed)
@@ -76,7 +81,7 @@ class BatchDecoder:
 
     def _compute(self, sequences: Sequence[Running]) -> _Computed:
         t0 = self._clock()
-        parts = self._planner.parts(sequences)
+        parts = self.planner.parts(sequences)
         t1 = self._clock()
         ids: list[int] = []
         for part in parts:
@@ -161,6 +166,8 @@ class BatchDecoder:
                     self._fail(part.running, error)
 
     def _fail(self, running: Running, error: Exception) -> None:
+        if isinstance(error, torch.OutOfMemoryError):
+            error = DeviceFull("the device has no memory left for this request; retry later")
         running.error = error
         self.state.reset(running.slot)
         running.held = 0

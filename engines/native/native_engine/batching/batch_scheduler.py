@@ -77,13 +77,14 @@ class BatchScheduler:
                 self._waiting.remove(job)
 
     def flush(self) -> None:
-        """Forget what earlier requests left in free slots."""
+        """Forget what earlier requests left in free slots, and the count of dropped drafts."""
         with self._changed:
             self.engine.slots.flush()
+            self.engine.decoder.planner.dropped = 0
 
     def gauges(self) -> dict[str, float]:
-        """Slots in use, tokens that running requests and free slots hold, prefix reuse so far, on a
-        GPU the bytes of all tensors."""
+        """Slots in use, tokens that running requests and free slots hold, prefix reuse and dropped
+        drafts so far, on a GPU the bytes of all tensors."""
         device = self.engine.decoder.target.device
         on_device = device.type == "cuda"
         with self._changed:
@@ -98,6 +99,7 @@ class BatchScheduler:
                 "tokens_kept": slots.kept_tokens,
                 "prefix_hits": slots.prefix_hits,
                 "cached_tokens": slots.cached_tokens,
+                "drafts_dropped": self.engine.decoder.planner.dropped,
             }
 
     def close(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torch import Tensor
+import torch
 
 from native_engine.batching.sampling import Draft
 from native_engine.batching.sequence import Running
 from native_engine.config import EngineConfig
-from native_engine.drafters.protocol import Ask, BatchDrafter
+from native_engine.drafters.protocol import Ask, BatchDrafter, Proposal
 
 
 class Part(NamedTuple):
@@ -29,13 +29,17 @@ class Part(NamedTuple):
 
 class StepPlanner:
     """Keeps a step's rows within engine.toml's [batching] rows_per_step, a prompt's piece within
-    [prefill] chunk_tokens, a draft within [speculation] draft_tokens."""
+    [prefill] chunk_tokens, a draft within [speculation] draft_tokens.
+
+    dropped: drafts that were given up or cut, because the drafter ran out of memory or drew from
+    what is no distribution."""
 
     def __init__(self, drafter: BatchDrafter | None, knobs: EngineConfig) -> None:
         self._drafter = drafter
         self._chunk = knobs.prefill.chunk_tokens
         self._rows, self._prompt_rows = knobs.batching.rows_per_step, knobs.batching.prefill_rows
         self._draft_tokens = 0
+        self.dropped = 0
         if drafter is not None:
             self._draft_tokens = min(drafter.draft_tokens, knobs.speculation.draft_tokens)
 
@@ -58,22 +62,44 @@ class StepPlanner:
 
     def _drafts(self, decoding: list[Running], rows: int) -> list[Draft]:
         """A draft for each (empty where there is no room); together they fit in `rows` rows."""
-        tokens: list[list[int]] = [[] for _ in decoding]
-        q: list[Tensor | None] = [None] * len(decoding)
-        if self._drafter is not None and decoding:
-            most = min(self._draft_tokens, rows // len(decoding) - 1)
-            asks = [
-                Ask(r.slot, r.tokens, max(0, min(most, r.room)), r.temperature, r.generator)
-                for r in decoding
-            ]
-            if any(ask.limit for ask in asks):
-                proposal = self._drafter.propose(asks)
-                tokens = [t[: ask.limit] for t, ask in zip(proposal.tokens, asks, strict=True)]
-                q = [
-                    law if law is None else law[: len(draft)]
-                    for law, draft in zip(proposal.q, tokens, strict=True)
-                ]
+        drafts = self._proposal(decoding, rows)
         return [
-            Draft(r.slot, tokens[i], q[i], r.request.sampling, r.generator)
-            for i, r in enumerate(decoding)
+            Draft(r.slot, tokens, q, r.request.sampling, r.generator)
+            for r, tokens, q in zip(decoding, drafts.tokens, drafts.q, strict=True)
         ]
+
+    def _proposal(self, decoding: list[Running], rows: int) -> Proposal:
+        nothing = Proposal([[] for _ in decoding], [None] * len(decoding))
+        if self._drafter is None or not decoding:
+            return nothing
+        most = min(self._draft_tokens, rows // len(decoding) - 1)
+        asks = [
+            Ask(r.slot, r.tokens, max(0, min(most, r.room)), r.temperature, r.generator)
+            for r in decoding
+        ]
+        if not any(ask.limit for ask in asks):
+            return nothing
+        try:
+            given = self._drafter.propose(asks)
+        except torch.OutOfMemoryError:
+            self.dropped += len(asks)
+            return nothing
+        lengths = self._sound(given, asks)
+        return Proposal(
+            [tokens[:n] for tokens, n in zip(given.tokens, lengths, strict=True)],
+            [q if q is None else q[:n] for q, n in zip(given.q, lengths, strict=True)],
+        )
+
+    def _sound(self, proposal: Proposal, asks: Sequence[Ask]) -> list[int]:
+        """How much of each draft is verified: up to the first guess drawn from a q that is not
+        finite. Earlier guesses did not depend on that one, so the answer's distribution stays."""
+        lengths = [min(len(t), a.limit) for t, a in zip(proposal.tokens, asks, strict=True)]
+        laws = [(i, q[: lengths[i]]) for i, q in enumerate(proposal.q) if q is not None]
+        if laws:
+            finite = torch.cat([q.sum(-1) for _, q in laws]).isfinite().tolist()
+            for i, _ in laws:
+                mine, finite = finite[: lengths[i]], finite[lengths[i] :]
+                if not all(mine):
+                    lengths[i] = mine.index(False)
+                    self.dropped += 1
+        return lengths

@@ -14,13 +14,14 @@ def choose(scores: Tensor, asks: Sequence[Ask]) -> tuple[Tensor, dict[int, Tenso
     """Column of FP32 `scores` `[n, c]` for each ask: the largest, or a draw from
     `softmax(scores / T)` by the ask's own generator.
 
-    Returns `[n]` columns and, by ask, the distribution `[c]` drawn from."""
+    Returns `[n]` columns and, by ask, the distribution `[c]` drawn from; where that is not finite,
+    any column (on a GPU a draw from NaN would end the process)."""
     chosen = scores.argmax(dim=-1)
     drawn: dict[int, Tensor] = {}
     for i, ask in enumerate(asks):
         if ask.temperature > 0:
             q = torch.softmax(scores[i] / ask.temperature, dim=-1)
-            chosen[i] = torch.multinomial(q, 1, generator=ask.generator)[0]
+            chosen[i] = torch.multinomial(q.nan_to_num(1.0), 1, generator=ask.generator)[0]
             drawn[i] = q
     return chosen, drawn
 

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from native_engine.errors import NativeEngineError
+from native_engine.errors import NativeEngineError, QueueFull
 from native_engine.server.calls import Call
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -52,12 +52,13 @@ def sse(body: Any) -> bytes:
 def abort_body(error: Exception) -> dict[str, Any]:
     """A request the engine gave up, in SGLang's shape and OpenAI's: no tokens to trust, finish
     reason abort."""
+    status = 503 if isinstance(error, QueueFull) else 500
     kind = type(error).__name__
     text = str(error) if isinstance(error, NativeEngineError) else f"{kind}: {error}"
     message = text.encode("utf-8", "backslashreplace").decode()
-    reason = {"type": "abort", "message": message, "status_code": 500}
+    reason = {"type": "abort", "message": message, "status_code": status}
     return {
-        "error": {"message": message, "type": kind, "param": None, "code": 500},
+        "error": {"message": message, "type": kind, "param": None, "code": status},
         "text": "",
         "output_ids": [],
         "meta_info": {"finish_reason": reason},
