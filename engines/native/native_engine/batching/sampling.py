@@ -40,15 +40,18 @@ Committed = list[int] | NativeEngineError
 def verify(logits: Tensor, drafts: Sequence[Draft]) -> list[Committed]:
     """What each draft commits. `logits` `[rows, vocab]`: each draft's rows, draft after draft.
 
-    NotFinite where a row of that draft holds NaN or infinity. Ties go to the lowest id."""
+    Tokens that a row with NaN or infinity would choose are left out, and all after them; NotFinite
+    where that is the first row. Ties go to the lowest id."""
     best, ids = logits.max(dim=-1)
     finite, chosen = best.isfinite().tolist(), ids.tolist()
     committed: list[Committed] = []
+    sound: list[int] = []
     sampled: list[tuple[int, Draft, Tensor]] = []
     begin = 0
     for draft in drafts:
         end = begin + len(draft.tokens) + 1
-        if not all(finite[begin:end]):
+        sound.append(next((i for i in range(begin, end) if not finite[i]), end) - begin)
+        if not finite[begin]:
             text = "the target's logits hold NaN or infinity: no token can be chosen"
             committed.append(NotFinite(text))
         elif draft.sampling is None:
@@ -63,7 +66,7 @@ def verify(logits: Tensor, drafts: Sequence[Draft]) -> list[Committed]:
         tokens = verify_sampled(p, [draft for _, draft, _ in sampled])
         for (at, _, _), outcome in zip(sampled, tokens, strict=True):
             committed[at] = outcome
-    return committed
+    return [c[:n] if isinstance(c, list) else c for c, n in zip(committed, sound, strict=True)]
 
 
 def target_distribution(logits: Tensor, draft: Draft) -> Tensor:

@@ -52,6 +52,14 @@ class HalfRight:
         return Proposal(drafts, [None] * len(asks))
 
 
+class Truthful(HalfRight):
+    """Drafts the true continuation."""
+
+    def propose(self, asks: Sequence[Ask]) -> Proposal:
+        drafts = [greedy_answer(a.context_ids, a.limit) for a in asks]
+        return Proposal(drafts, [None] * len(asks))
+
+
 def random_requests(count: int, seed: int, longest: int = 40) -> list[GenerateRequest]:
     generator = random.Random(seed)
     return [
@@ -119,13 +127,28 @@ def test_a_sequence_with_broken_logits_ends_alone() -> None:
         assert after.result().output_ids == greedy_answer((1 if bad != 1 else 2,), 1)
         assert scheduler.load == (0, 0)
     for request, truth, end in zip(requests, truths, ends, strict=True):
-        # The last token is never read: nothing is chosen after it.
-        if bad in [*request.prompt_ids, *truth[:-1]]:
+        # Nothing is chosen after the last token, nor inside a prompt, nor after a refused guess.
+        if bad in [request.prompt_ids[-1], *truth[:-1]]:
             assert isinstance(end, NotFinite)
         else:
             assert not isinstance(end, Exception) and end.output_ids == truth
     assert any(isinstance(end, NotFinite) for end in ends)
     assert not all(isinstance(end, NotFinite) for end in ends)
+
+
+def test_what_was_chosen_before_a_broken_row_is_sent() -> None:
+    truth = greedy_answer((1, 2), 30)
+    at = next(i for i, token in enumerate(truth) if i > 8 and token not in (1, 2, *truth[:i]))
+    target = FakeTarget()
+    target.poison = {truth[at]}
+    engine = batch_engine(target, drafter=Truthful(), knobs=SMALL)
+    with scheduling(engine) as scheduler:
+        asked = ask(scheduler, GenerateRequest("r", (1, 2), 30))
+        assert isinstance(asked.end(), NotFinite)
+        assert asked.streamed == truth[: at + 1]
+        # The last token of an answer is never read.
+        whole = ask(scheduler, GenerateRequest("w", (1, 2), at + 1))
+        assert whole.result().output_ids == truth[: at + 1]
 
 
 def test_a_request_that_breaks_the_forward_pass_ends_alone() -> None:

@@ -163,19 +163,52 @@ def test_greedy_chains_of_many_sequences(dtype: torch.dtype) -> None:
     assert verify(logits[:3], [Draft(0, [4, 6])]) == [[5]]
 
 
+def broken(rows: int, at: int, bad: float) -> Tensor:
+    logits = torch.randn(rows, 12)
+    if bad == -math.inf:
+        logits[at] = bad
+    else:
+        logits[at, 7] = bad
+    return logits
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_broken_rows_end_their_sequence_only(bad: float) -> None:
-    logits = torch.randn(6, 12)
-    if bad == -math.inf:
-        logits[3] = bad
-    else:
-        logits[3, 7] = bad
+    logits = broken(6, 2, bad)
     generator = torch.Generator().manual_seed(0)
     truth = logits.argmax(-1).tolist()
-    first, broken, sampled = verify(
+    first, failed, sampled = verify(
         logits,
-        [Draft(0, truth[:1]), Draft(1, truth[2:3]), Draft(2, [1], None, PLAIN, generator)],
+        [Draft(0, truth[:1]), Draft(1, [3]), Draft(2, [1], None, PLAIN, generator)],
     )
     assert first == truth[:2]
-    assert isinstance(broken, NotFinite)
+    assert isinstance(failed, NotFinite)
     assert isinstance(sampled, list)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_finite_rows_chose_is_committed(bad: float) -> None:
+    """The broken row is met again as the first of the next step, unless a guess was refused."""
+    logits = broken(4, 2, bad)
+    truth = logits.argmax(-1).tolist()
+    wrong = [(token + 1) % 12 for token in truth]
+    assert verify(logits, [Draft(0, truth[:3])]) == [truth[:2]]
+    assert verify(logits, [Draft(0, [truth[0], truth[1], wrong[2]])]) == [truth[:2]]
+    assert verify(logits, [Draft(0, [truth[0], wrong[1], 4])]) == [truth[:2]]
+    assert verify(logits, [Draft(0, [wrong[0], 4, 4])]) == [truth[:1]]
+
+
+def test_a_guess_before_a_broken_row_is_drawn_as_ever() -> None:
+    """The rows after token 2 are broken: it must come no more rarely than p says."""
+    p, q = torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0.25, 0.35, 0.4])
+    generator = torch.Generator().manual_seed(1)
+    guesses = torch.multinomial(q, 20_000, True, generator=generator).tolist()
+    rows = torch.stack([p.log(), p.log()]).repeat(20_000, 1)
+    for i, guess in enumerate(guesses):
+        if guess == 2:
+            rows[2 * i + 1] = math.nan
+    outcomes = verify(rows, [Draft(0, [guess], q[None], PLAIN, generator) for guess in guesses])
+    first = [outcome[0] for outcome in outcomes if isinstance(outcome, list)]
+    assert len(first) == len(guesses) and p_value(torch.tensor(first)[:, None], [p]) > 1e-3
+    lengths = {len(o) for g, o in zip(guesses, outcomes, strict=True) if g == 2}  # type: ignore[arg-type]
+    assert lengths == {1}
