@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engines.answers import Answer, GenerationRequest
-from engines.errors import BadRequest, EngineProtocolError
+from engines.errors import BadRequest, EngineError, EngineProtocolError
 from engines.json_fields import count, counts, parse_object, printable, table, token_ids
 
 CUT = "cut"
@@ -27,6 +27,15 @@ def generate_payload(request: GenerationRequest, *, stream: bool) -> dict[str, A
     }
 
 
+def refusal(status: object, message: str) -> EngineError:
+    """What a server answered in place of what was asked: BadRequest for a 4xx."""
+    known = status if isinstance(status, int) else None
+    bad = known is not None and 400 <= known < 500
+    error: EngineError = BadRequest(message) if bad else EngineProtocolError(message)
+    error.status = known
+    return error
+
+
 def raise_error_event(data: dict[str, Any]) -> None:
     """An `error` object in place of an answer becomes a typed error."""
     error = data.get("error")
@@ -34,9 +43,7 @@ def raise_error_event(data: dict[str, Any]) -> None:
         return
     code = error.get("code") if isinstance(error, dict) else None
     message = printable(error.get("message", error) if isinstance(error, dict) else error)
-    if isinstance(code, int) and 400 <= code < 500:
-        raise BadRequest(f"/generate: {message}")
-    raise EngineProtocolError(f"/generate: the engine reported an error: {message}")
+    raise refusal(code, f"/generate: the engine reported an error: {message}")
 
 
 def finish_type(meta: dict[str, Any], what: str) -> str | None:
@@ -47,11 +54,8 @@ def finish_type(meta: dict[str, Any], what: str) -> str | None:
     kind = reason.get("type") if isinstance(reason, dict) else reason
     if kind == "abort":
         detail = reason if isinstance(reason, dict) else {}
-        status = detail.get("status_code")
         message = f"{what}: aborted: {printable(detail.get('message', ''))}"
-        if isinstance(status, int) and 400 <= status < 500:
-            raise BadRequest(message)
-        raise EngineProtocolError(message)
+        raise refusal(detail.get("status_code"), message)
     if kind not in ("stop", "length"):
         raise EngineProtocolError(f"{what}: finish_reason is {reason!r:.120}")
     return str(kind)

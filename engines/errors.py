@@ -7,9 +7,11 @@ from settings.errors import SpecfarmError
 
 class EngineError(SpecfarmError):
     """Base: something is wrong with an engine or its tree. `arm` labels the arm whose request
-    failed, where several were being asked at once."""
+    failed, where several were being asked at once; `status` is the HTTP status (or the code of an
+    error object) with which a server refused."""
 
     arm: str | None = None
+    status: int | None = None
 
 
 class EngineCrashed(EngineError):

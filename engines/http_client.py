@@ -23,6 +23,7 @@ from engines.answer_parsing import (
     finished_answer,
     generate_payload,
     raise_error_event,
+    refusal,
 )
 from engines.answers import Answer, GenerationRequest
 from engines.deadline_network import Deadline, DeadlineNetwork
@@ -203,9 +204,7 @@ class EngineClient:
     def _refuse(self, path: str, response: httpcore.Response) -> None:
         body = b"".join(chunk for _, chunk in self._chunks(response, MAX_ERROR_BYTES))
         text = printable(body.decode("utf-8", "replace"), 1000)
-        if 400 <= response.status < 500:
-            raise BadRequest(f"{path}: {response.status}: {text}")
-        raise EngineProtocolError(f"{path}: HTTP status {response.status}: {text}")
+        raise refusal(response.status, f"{path}: HTTP status {response.status}: {text}")
 
     def _chunks(self, response: httpcore.Response, limit: int) -> Iterator[tuple[float, bytes]]:
         size = 0

@@ -140,5 +140,4 @@ class Load:
 
 
 def _error_kind(error: EngineError) -> str:
-    text = str(error)
-    return "back_pressure" if "503" in text or " 429" in text else "failed"
+    return "back_pressure" if error.status in (429, 503) else "failed"

@@ -312,6 +312,30 @@ def test_whatever_comes_back_is_a_typed_error(
     assert "\x1b" not in str(raised.value)
 
 
+ABORT = {"finish_reason": {"type": "abort", "message": "full", "status_code": 503}}
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{}", 503),
+        (b"HTTP/1.1 429 Slower\r\nContent-Length: 2\r\n\r\n{}", 429),
+        (http(json.dumps({"error": {"message": "full", "code": 503}}).encode()), 503),
+        (http(json.dumps({"output_ids": [], "meta_info": ABORT}).encode()), 503),
+        (http(b'{"error": "503"}'), None),
+        (http(b"503"), None),
+    ],
+)
+def test_a_refusal_carries_its_status(data: bytes, status: int | None) -> None:
+    with (
+        raw_server(lambda c: c.sendall(data)) as url,
+        EngineClient(url, 5) as client,
+        pytest.raises(EngineError) as raised,
+    ):
+        client.generate(REQUEST)
+    assert raised.value.status == status
+
+
 def test_a_compressed_reply_is_not_unpacked() -> None:
     """A few kilobytes could unfold to gigabytes."""
     packed = gzip.compress(b" " * 10_000_000)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from engines.errors import BadRequest, EngineCrashed, EngineError, EngineProtocolError
 from farm.bench.soak import Minute, main, verdict
-from farm.bench.soak_load import BAD_BODIES, Counts, Shape
+from farm.bench.soak_load import BAD_BODIES, Counts, Load, Shape
 from tests.engines.native.batching.full_forward import full_forward_greedy
 from tests.engines.native.serving import serve
 from tests.engines.native.tiny import add_tokenizer, make_folder
@@ -66,3 +68,40 @@ def test_lengths_stay_within_the_limits() -> None:
     assert all(len(r.prompt_ids) + r.max_new_tokens <= 40 for r in requests)
     assert {1, 30} <= {r.max_new_tokens for r in requests}
     assert {1} <= {len(r.prompt_ids) for r in requests} and len(BAD_BODIES) > 5
+
+
+class Refusing:
+    """A client whose every request ends in the same error."""
+
+    def __init__(self, error: EngineError) -> None:
+        self.generate = self.stream = self.post = self._refuse
+        self.error, self.asked = error, threading.Event()
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        self.asked.set()
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "status", "counted"),
+    [
+        (EngineProtocolError, "the queue is full", 503, "back_pressure"),
+        (BadRequest, "17 prompts in one call", 429, "back_pressure"),
+        (EngineProtocolError, "503 ids after 429, completion_tokens 7", None, "failed"),
+        (EngineProtocolError, "no token after 1503 can be chosen", 500, "failed"),
+        (EngineCrashed, "port 50342: connection lost", None, "failed"),
+    ],
+)
+def test_only_the_status_says_back_pressure(
+    kind: type[EngineError], text: str, status: int | None, counted: str
+) -> None:
+    error = kind(text)
+    error.status = status
+    client = Refusing(error)
+    load = Load(client, Shape([[1, 2, 3]], 40, 30), 1, 2, lambda answer: None)  # type: ignore[arg-type]
+    load.start()
+    assert client.asked.wait(10)
+    load.stop()
+    kinds = load.counts.kinds
+    assert kinds[counted] >= 1 and set(kinds) <= {counted, "refused"}
+    assert bool(load.counts.errors) == (counted == "failed")
