@@ -1,4 +1,4 @@
-"""A target whose layers all attend: everything but the layers themselves."""
+"""A target of decoder layers: everything but the layers themselves."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ class DecoderShape:
     windows: tuple[int | None, ...]
 
     @classmethod
-    def read(cls, config: HfConfig, layer_types: list[str]) -> DecoderShape:
-        """From config.json; `layer_types` where it does not say."""
+    def read(
+        cls, config: HfConfig, windows: tuple[int | None, ...], eps: float | None = None
+    ) -> DecoderShape:
+        """From config.json; `eps` where it does not say."""
         heads, kv_heads, head_dim = config.heads()
         return cls(
             vocab=config.integer("vocab_size"),
@@ -43,8 +45,8 @@ class DecoderShape:
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            eps=config.number("rms_norm_eps"),
-            windows=config.windows(layer_types),
+            eps=config.number("rms_norm_eps", eps),
+            windows=windows,
         )
 
     @property
@@ -56,12 +58,18 @@ class DecoderShape:
         return self.kv_heads * self.head_dim
 
 
+class Mix(Protocol):
+    def __call__(self, layer: int, mixed: Tensor, ba: Tensor) -> Tensor: ...
+
+
 class Step(NamedTuple):
-    """One forward pass, as its layers need it; cos and sin as `Rotary.at` gives them."""
+    """One forward pass, as its layers need it; cos and sin as `Rotary.at` gives them. mix: of the
+    recurrent layers, where there are any (`HybridState.mix`)."""
 
     attend: RaggedAttention
     cos: Tensor
     sin: Tensor
+    mix: Mix | None = None
 
 
 class DecoderLayer(Protocol):
@@ -74,11 +82,12 @@ def _unscaled(logits: Tensor) -> Tensor:
     return logits
 
 
-class AttentionTarget:
-    """A `Target` of attention layers alone, so its state is `KvSlots` and rewinds.
+class DecoderTarget:
+    """A `Target` whose state is `KvSlots` and rewinds, as long as all layers attend.
 
-    embed_norm: of the embedding's output, before the first layer (tap -1 comes after it).
-    scale_logits: the target's own last step on the head's output."""
+    rotary_dims: rotated dimensions of a head; None: all. embed_norm: of the embedding's output,
+    before the first layer (tap -1 comes after it). scale_logits: the target's own last step on the
+    head's output."""
 
     def __init__(
         self,
@@ -88,6 +97,8 @@ class AttentionTarget:
         last_norm: RmsNorm,
         head: Linear,
         rope_theta: float,
+        *,
+        rotary_dims: int | None = None,
         embed_norm: RmsNorm | None = None,
         scale_logits: Callable[[Tensor], Tensor] = _unscaled,
     ) -> None:
@@ -96,20 +107,17 @@ class AttentionTarget:
         self._shape, self._embedding, self._decoder = shape, embedding, tuple(decoder)
         self._last_norm, self._head = last_norm, head
         self._embed_norm, self._scale_logits = embed_norm, scale_logits
-        self._rotary = Rotary(shape.head_dim, rope_theta, self.device, self.dtype)
+        dims = rotary_dims or shape.head_dim
+        self._rotary = Rotary(dims, rope_theta, self.device, self.dtype)
         self._masks = CausalMasks(shape.heads // shape.kv_heads, self.dtype, self.device)
 
-    def new_state(self, slots: int, capacity: int) -> KvSlots:
-        shape = self._shape
-        return KvSlots(
-            self.layers, slots, capacity, shape.kv_heads, shape.head_dim, self.dtype, self.device
-        )
+    def new_state(self, slots: int, capacity: int) -> TargetState:
+        return self._new_kv(self.layers, slots, capacity)
 
     def forward(self, rows: Rows, state: TargetState, taps: Sequence[int] = ()) -> Forward:
-        assert isinstance(state, KvSlots)
         if not all(-1 <= tap < self.layers for tap in taps):
             raise ConfigError(f"taps {list(taps)}: layers are 0 to {self.layers - 1}, -1 embedding")
-        step = Step(RaggedAttention(rows, state, self._masks), *self._rotary.at(rows.positions))
+        step = self._begin(rows, state)
         x = self.embed(rows.ids)
         if self._embed_norm is not None:
             x = self._embed_norm(x)
@@ -128,3 +136,16 @@ class AttentionTarget:
 
     def head(self, normed: Tensor) -> Tensor:
         return self._head(normed)
+
+    def _begin(self, rows: Rows, state: TargetState) -> Step:
+        assert isinstance(state, KvSlots)
+        return self._attending(rows, state)
+
+    def _new_kv(self, layers: int, slots: int, capacity: int) -> KvSlots:
+        shape = self._shape
+        return KvSlots(
+            layers, slots, capacity, shape.kv_heads, shape.head_dim, self.dtype, self.device
+        )
+
+    def _attending(self, rows: Rows, kv: KvSlots) -> Step:
+        return Step(RaggedAttention(rows, kv, self._masks), *self._rotary.at(rows.positions))

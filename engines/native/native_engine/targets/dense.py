@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from native_engine.rope import rotate_
-from native_engine.targets.decoder import AttentionTarget, DecoderShape, Step
+from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.mlp import GatedMlp, Pack, stacked
 from native_engine.targets.norms import RmsNorm
 from native_engine.targets.source import TensorSource
 
 
-def load(config: HfConfig, source: TensorSource, pack: Pack) -> AttentionTarget:
+def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:
     """Raises ConfigError naming a key whose value is not computed."""
     config.require(
         hidden_act="silu", attention_bias=False, mlp_bias=False, quantization_config=None
     )
-    shape = DecoderShape.read(config, _layer_types(config))
+    shape = DecoderShape.read(config, config.windows(_layer_types(config)))
     table = source.take("model.embed_tokens.weight", shape.vocab, shape.hidden)
     layers = [
         DenseLayer(index, shape, source, pack, config.raw["model_type"] == "qwen3")
@@ -29,7 +29,7 @@ def load(config: HfConfig, source: TensorSource, pack: Pack) -> AttentionTarget:
     last_norm = RmsNorm(source.take("model.norm.weight", shape.hidden), shape.eps)
     tied = config.flag("tie_word_embeddings")
     head = table if tied else source.take("lm_head.weight", shape.vocab, shape.hidden)
-    return AttentionTarget(shape, table, layers, last_norm, pack(head), config.rope_theta())
+    return DecoderTarget(shape, table, layers, last_norm, pack(head), config.rope_theta())
 
 
 def _layer_types(config: HfConfig) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from native_engine.linear import Linear
+from native_engine.llama import swiglu
 from native_engine.targets.source import TensorSource
 
 Pack = Callable[[Tensor], Linear]
@@ -29,12 +29,8 @@ class GatedMlp:
         self._down = pack(source.take(f"{at}.down_proj.weight", hidden, inner))
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._down(self._inner(x))
+        return self._down(swiglu(self._gate_up(x)))
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """`mlp(x) + residual`."""
-        return self._down.add(self._inner(x), residual)
-
-    def _inner(self, x: Tensor) -> Tensor:
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        return self._down.add(swiglu(self._gate_up(x)), residual)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from native_engine.errors import ConfigError
 from native_engine.rope import rotate_
-from native_engine.targets.decoder import AttentionTarget, DecoderShape, Step
+from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.mlp import GatedMlp, Pack, stacked
 from native_engine.targets.norms import RmsNorm
@@ -22,7 +22,7 @@ from native_engine.targets.source import TensorSource
 PREFIX = "model.language_model"
 
 
-def load(config: HfConfig, source: TensorSource, pack: Pack) -> AttentionTarget:
+def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:
     """Of the whole checkpoint's config.json. Raises ConfigError naming a key not computed."""
     text = config.section("text_config")
     for part in (config, text):
@@ -31,13 +31,13 @@ def load(config: HfConfig, source: TensorSource, pack: Pack) -> AttentionTarget:
     layers = text.integer("num_hidden_layers")
     kinds = ["sliding_attention"] * layers
     kinds[(layers - 1) % 4 :: 4] = ["full_attention"] * len(kinds[(layers - 1) % 4 :: 4])
-    shape = DecoderShape.read(text, kinds)
+    shape = DecoderShape.read(text, text.windows(kinds))
     rotated = _rotated(text, shape)
     table = source.take(f"{PREFIX}.embed_tokens.weight", shape.vocab, shape.hidden)
     decoder = [
         MuseLayer(index, shape, rotated[index], text, source, pack) for index in range(layers)
     ]
-    return AttentionTarget(
+    return DecoderTarget(
         shape,
         table,
         decoder,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -17,28 +18,16 @@ from native_engine.errors import ConfigError
 from native_engine.linear import Linear
 from native_engine.llama import swiglu
 from native_engine.rope import rotate_
-from native_engine.targets.attention import CausalMasks, RaggedAttention
+from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.fp8 import Fp8Linear, take_fp8
 from native_engine.targets.gated_delta import DeltaShape, DeltaWeights
 from native_engine.targets.hf_config import HfConfig
-from native_engine.targets.hybrid_state import Group, HybridState
-from native_engine.targets.kv_slots import KvSlots
+from native_engine.targets.hybrid_state import HybridState
 from native_engine.targets.mlp import Pack
 from native_engine.targets.norms import RmsNorm
-from native_engine.targets.protocol import Forward, Rows, TargetState
+from native_engine.targets.protocol import Rows, TargetState
 from native_engine.targets.qwen35_config import FULL, Qwen35Config
-from native_engine.targets.rotary import Rotary
 from native_engine.targets.source import TensorSource
-
-
-class Step(NamedTuple):
-    """What the layers of one forward pass share. cos, sin: `[total, 1, rotary_dims]`."""
-
-    attention: RaggedAttention
-    cos: Tensor
-    sin: Tensor
-    state: HybridState
-    groups: list[Group]
 
 
 class Mixer(Protocol):
@@ -53,21 +42,21 @@ class GatedAttention:
     per output, which q_proj makes beside q, head by head. `index` counts attention layers."""
 
     index: int
-    config: Qwen35Config
+    shape: DecoderShape
+    rotary_dims: int
     qkv: Linear
     q_norm: RmsNorm
     k_norm: RmsNorm
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
-        c, total = self.config, x.shape[0]
-        q_width = 2 * c.heads * c.head_dim
-        q, kv = torch.split(self.qkv(x), [q_width, 2 * c.kv_heads * c.head_dim], dim=-1)
+        c, total = self.shape, x.shape[0]
+        q, kv = torch.split(self.qkv(x), [2 * c.q_width, 2 * c.kv_width], dim=-1)
         q, gate = q.view(total, c.heads, 2 * c.head_dim).chunk(2, dim=-1)
         k, v = kv.view(total, 2 * c.kv_heads, c.head_dim).chunk(2, dim=1)
         q, k = self.q_norm(q), self.k_norm(k)
         for heads in (q, k):
-            rotate_(heads[..., : c.rotary_dims], step.cos, step.sin)
-        mixed = step.attention(self.index, q.flatten(1), torch.cat((k, v), dim=1))
+            rotate_(heads[..., : self.rotary_dims], step.cos, step.sin)
+        mixed = step.attend(self.index, q.flatten(1), torch.cat((k, v), dim=1))
         return mixed * gate.flatten(1).sigmoid()
 
 
@@ -82,9 +71,10 @@ class GatedDeltaNet:
     norm: RmsNorm
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
+        assert step.mix is not None
         projected = self.qkvz(x)
         mixed, z = projected[:, : self.shape.channels], projected[:, self.shape.channels :]
-        out = step.state.mix(step.groups, self.index, mixed, self.ba(x))
+        out = step.mix(self.index, mixed, self.ba(x))
         gated = self.norm(out.float()).flatten(1).mul_(F.silu(z.float()))
         return gated.to(x.dtype)
 
@@ -97,59 +87,37 @@ class Layer(NamedTuple):
     gate_up: Linear
     down: Linear
 
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        x = self.out.add(self.mixer(self.input_norm(x), step), x)
+        return self.down.add(swiglu(self.gate_up(self.post_norm(x))), x)
 
-class Qwen35:
-    """The `Target` of this module (protocol.Target)."""
+
+class Qwen35(DecoderTarget):
+    """`weights` of all recurrent layers, stacked."""
 
     def __init__(
         self,
         config: Qwen35Config,
         table: Tensor,
         layers: Sequence[Layer],
-        delta: DeltaWeights,
+        weights: DeltaWeights,
         norm: RmsNorm,
         head: Linear,
     ) -> None:
-        self.config = config
-        self.vocab_size, self.hidden_size = config.vocab_size, config.hidden_size
-        self.layers = len(layers)
-        self.dtype, self.device = table.dtype, table.device
-        self._table, self._layers, self._delta = table, layers, delta
-        self._norm, self._head = norm, head
-        self._rotary = Rotary(config.rotary_dims, config.rope_theta, self.device, self.dtype)
-        self._masks = CausalMasks(config.heads // config.kv_heads, self.dtype, self.device)
+        theta, dims = config.rope_theta, config.rotary_dims
+        super().__init__(config.shape, table, layers, norm, head, theta, rotary_dims=dims)
+        self._attentions = config.kinds.count(FULL)
+        self._delta, self._weights = config.delta, weights
 
     def new_state(self, slots: int, capacity: int) -> HybridState:
-        c = self.config
-        kv = KvSlots(
-            c.kinds.count(FULL), slots, capacity, c.kv_heads, c.head_dim, self.dtype, self.device
-        )
-        return HybridState(kv, c.delta, self._delta, slots, self.dtype)
+        kv = self._new_kv(self._attentions, slots, capacity)
+        return HybridState(kv, self._delta, self._weights, slots, self.dtype)
 
-    def forward(self, rows: Rows, state: TargetState, taps: Sequence[int] = ()) -> Forward:
+    def _begin(self, rows: Rows, state: TargetState) -> Step:
         assert isinstance(state, HybridState)
-        if not all(-1 <= tap < self.layers for tap in taps):
-            raise ConfigError(f"taps {list(taps)}: layers are 0 to {self.layers - 1}, -1 embedding")
         # The KV cache refuses rows that do not continue their slots before anything is changed.
-        attention = RaggedAttention(rows, state.kv, self._masks)
-        step = Step(attention, *self._rotary.at(rows.positions), state, state.begin(rows))
-        x = self.embed(rows.ids)
-        outputs = {-1: x}
-        for index, layer in enumerate(self._layers):
-            x = layer.out.add(layer.mixer(layer.input_norm(x), step), x)
-            x = layer.down.add(swiglu(layer.gate_up(layer.post_norm(x))), x)
-            if index in taps:
-                outputs[index] = x
-        return Forward(x, tuple(outputs[tap] for tap in taps))
-
-    def embed(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self._table)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.head(self._norm(hidden))
-
-    def head(self, normed: Tensor) -> Tensor:
-        return self._head(normed)
+        step = self._attending(rows, state.kv)
+        return step._replace(mix=partial(state.mix, state.begin(rows)))
 
 
 class _Reader:
@@ -161,7 +129,7 @@ class _Reader:
         self._attentions = 0
 
     def norm(self, name: str, dim: int) -> RmsNorm:
-        return RmsNorm(self.source.take(f"{name}.weight", dim), self.config.eps, centred=True)
+        return RmsNorm(self.source.take(f"{name}.weight", dim), self.config.shape.eps, centred=True)
 
     def linear(self, at: str, modules: Mapping[str, int], width: int) -> Linear:
         """`modules` of `at` with their output widths, one matrix below the other."""
@@ -180,7 +148,7 @@ class _Reader:
 
     def layer(self, index: int) -> Layer:
         c, at = self.config, f"{self.config.prefix}.layers.{index}"
-        d, ff = c.hidden_size, c.intermediate_size
+        d, ff = c.shape.hidden, c.shape.inner
         input_norm = self.norm(f"{at}.input_layernorm", d)
         if c.kinds[index] == FULL:
             mixer, out = self._attention(f"{at}.self_attn")
@@ -196,20 +164,21 @@ class _Reader:
         )
 
     def _attention(self, at: str) -> tuple[Mixer, Linear]:
-        c = self.config
-        q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+        c = self.config.shape
+        projections = {"q_proj": 2 * c.q_width, "k_proj": c.kv_width, "v_proj": c.kv_width}
         self._attentions += 1
         mixer = GatedAttention(
             index=self._attentions - 1,
-            config=c,
-            qkv=self.linear(at, {"q_proj": 2 * q, "k_proj": kv, "v_proj": kv}, c.hidden_size),
+            shape=c,
+            rotary_dims=self.config.rotary_dims,
+            qkv=self.linear(at, projections, c.hidden),
             q_norm=self.norm(f"{at}.q_norm", c.head_dim),
             k_norm=self.norm(f"{at}.k_norm", c.head_dim),
         )
-        return mixer, self.linear(at, {"o_proj": c.hidden_size}, q)
+        return mixer, self.linear(at, {"o_proj": c.hidden}, c.q_width)
 
     def _delta(self, at: str) -> tuple[Mixer, Linear]:
-        c, s, wide = self.config, self.config.delta, torch.float32
+        c, s, wide = self.config.shape, self.config.delta, torch.float32
         values, heads = s.value_heads * s.value_dim, s.value_heads
         take = self.source.take
         kernel = take(f"{at}.conv1d.weight", s.channels, 1, s.conv_rows + 1, dtype=wide)
@@ -220,21 +189,20 @@ class _Reader:
         mixer = GatedDeltaNet(
             index=len(self.delta) - 1,
             shape=s,
-            qkvz=self.linear(at, projections, c.hidden_size),
-            ba=self.linear(at, {"in_proj_b": heads, "in_proj_a": heads}, c.hidden_size),
+            qkvz=self.linear(at, projections, c.hidden),
+            ba=self.linear(at, {"in_proj_b": heads, "in_proj_a": heads}, c.hidden),
             norm=RmsNorm(take(f"{at}.norm.weight", s.value_dim, dtype=wide), c.eps),
         )
-        return mixer, self.linear(at, {"out_proj": c.hidden_size}, values)
+        return mixer, self.linear(at, {"out_proj": c.hidden}, values)
 
 
 def load(config: HfConfig, source: TensorSource, pack: Pack) -> Qwen35:
     """The target a config.json describes, from `source` (targets/load.py)."""
     c = Qwen35Config.read(config)
-    reader = _Reader(c, source, pack)
-    table = source.take(f"{c.prefix}.embed_tokens.weight", c.vocab_size, c.hidden_size)
+    reader, size = _Reader(c, source, pack), (c.shape.vocab, c.shape.hidden)
+    table = source.take(f"{c.prefix}.embed_tokens.weight", *size)
     layers = [reader.layer(index) for index in range(len(c.kinds))]
-    delta = DeltaWeights(*(torch.stack(parts) for parts in zip(*reader.delta, strict=True)))
-    norm = reader.norm(f"{c.prefix}.norm", c.hidden_size)
-    if not c.tied_head:
-        head = source.take("lm_head.weight", c.vocab_size, c.hidden_size)
-    return Qwen35(c, table, layers, delta, norm, pack(table if c.tied_head else head))
+    weights = DeltaWeights(*(torch.stack(parts) for parts in zip(*reader.delta, strict=True)))
+    norm = reader.norm(f"{c.prefix}.norm", c.shape.hidden)
+    head = table if c.tied_head else source.take("lm_head.weight", *size)
+    return Qwen35(c, table, layers, weights, norm, pack(head))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from native_engine.errors import ConfigError
+from native_engine.targets.decoder import DecoderShape
 from native_engine.targets.fp8 import Fp8Format
 from native_engine.targets.gated_delta import DeltaShape
 from native_engine.targets.hf_config import HfConfig
@@ -18,16 +19,10 @@ class Qwen35Config:
     rotated dimensions of a head (the first). fp8: None for a checkpoint in one dtype."""
 
     prefix: str
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
+    shape: DecoderShape
     kinds: tuple[str, ...]
-    heads: int
-    kv_heads: int
-    head_dim: int
     rotary_dims: int
     rope_theta: float
-    eps: float
     tied_head: bool
     delta: DeltaShape
     fp8: Fp8Format | None
@@ -48,7 +43,6 @@ class Qwen35Config:
         )
         rope = text.rope()
         rope.require(rope_type="default", type="default")
-        heads, kv_heads, head_dim = text.heads()
         share = rope.number("partial_rotary_factor", text.number("partial_rotary_factor", 0.25))
         period = text.integer("full_attention_interval", 4)
         default = [
@@ -66,18 +60,14 @@ class Qwen35Config:
                 f"{text.where} linear_num_key_heads must divide linear_num_value_heads, and "
                 "linear_conv_kernel_dim be at least 2"
             )
+        kinds = tuple(text.layer_types(default, (LINEAR, FULL)))
+        shape = DecoderShape.read(text, (None,) * kinds.count(FULL), 1e-6)
         return cls(
             prefix="model.language_model" if sees else "model",
-            vocab_size=text.integer("vocab_size"),
-            hidden_size=text.integer("hidden_size"),
-            intermediate_size=text.integer("intermediate_size"),
-            kinds=tuple(text.layer_types(default, (LINEAR, FULL))),
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            rotary_dims=int(head_dim * share),
+            shape=shape,
+            kinds=kinds,
+            rotary_dims=int(shape.head_dim * share),
             rope_theta=rope.number("rope_theta", text.number("rope_theta", 10000.0)),
-            eps=text.number("rms_norm_eps", 1e-6),
             tied_head=config.flag("tie_word_embeddings"),
             delta=delta,
             fp8=Fp8Format.from_config(config.raw),

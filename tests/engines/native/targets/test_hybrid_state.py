@@ -79,7 +79,7 @@ def test_a_sequence_of_nan_leaves_the_others_alone(tmp_path: Path) -> None:
     state = target.new_state(3, 20)
     alone = target.forward(rows_of({1: (0, text)}), state).hidden
     state.reset(1)
-    target._table[VOCAB - 1] = torch.nan
+    target._embedding[VOCAB - 1] = torch.nan
     # The longer one comes first: the shorter one's rows are padded beside it.
     runs = {0: (0, [VOCAB - 1] * 9), 1: (0, text), 2: (0, text[:1])}
     among = target.forward(rows_of(runs), state).hidden
