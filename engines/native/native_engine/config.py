@@ -167,6 +167,7 @@ def _refuse_variants(raw: Mapping[str, Any]) -> None:
         "rope_type": kind != "default",
         "attention_bias": bool(raw.get("attention_bias")),
         "mlp_bias": bool(raw.get("mlp_bias")),
+        "quantization_config": bool(raw.get("quantization_config")),
     }
     for key, bad in unsupported.items():
         if bad:

@@ -71,6 +71,7 @@ def test_mistakes_in_names_are_found_in_every_arm(tmp_path: Path, text: str, tol
         {"hidden_act": "gelu"},
         {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
         {"attention_bias": True},
+        {"quantization_config": {"quant_method": "fp8"}},
         {"model_type": "qwen2"},
         {"num_key_value_heads": 4},
         {"vocab_size": "many"},

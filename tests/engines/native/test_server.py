@@ -245,6 +245,7 @@ def test_admin_endpoints(served: Any) -> None:
     generate(client, **greedy_body(20))
     info = client.get("/server_info").json()
     assert info["tree_hash"] == "f" * 40
+    assert info["dtype"] == info["weights_dtype"] == "fp32"
     assert (info["arm"], info["replayed"], info["speculation"]) == ("stock", False, True)
     assert info["engine_config"]["speculation"]["drafter"] == "ngram"
     times = info["component_times"]

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
+from native_engine.batching.served_model import ServedModel
 from native_engine.decode import PhaseTimes
 from native_engine.requests import GenerateRequest
 from native_engine.server.calls import results, submit
@@ -66,8 +67,11 @@ def add_admin_api(app: FastAPI, state: ServerState) -> None:
 
 
 def describe(state: ServerState) -> dict[str, Any]:
-    """What is served, how, and where the time went since the last flush."""
+    """What is served, how, and where the time went since the last flush. `dtype` is what is
+    computed in; `weights_dtype` differs where the checkpoint is quantised."""
     scheduler = state.scheduler
+    model = scheduler.engine.model_config
+    quantised = isinstance(model, ServedModel) and model.quantised
     return {
         **asdict(state.facts),
         "engine": "native",
@@ -79,7 +83,8 @@ def describe(state: ServerState) -> dict[str, Any]:
             "batching": asdict(state.knobs.batching),
             "drafters": {name: dict(table) for name, table in state.knobs.drafters.items()},
         },
-        "model_config": asdict(scheduler.engine.model_config),
+        "weights_dtype": "fp8" if quantised else state.facts.dtype,
+        "model_config": asdict(model),
         "max_total_num_tokens": state.facts.max_total_tokens,
         "component_times": component_times(scheduler.engine.decoder.times),
         "internal_states": [

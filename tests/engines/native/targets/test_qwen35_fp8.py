@@ -11,6 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from native_engine.errors import ConfigError, WeightsError
+from native_engine.server.__main__ import build_state, parse_args
+from native_engine.server.admin_api import describe
 from tests.engines.native.targets.test_fp8 import oracle_activations, oracle_weight
 from tests.engines.native.targets.tiny_qwen35 import (
     VOCAB,
@@ -112,3 +114,15 @@ def test_fused_matrices_of_two_kinds_and_missing_scales_are_named(tmp_path: Path
     save_file(tensors, file)
     with pytest.raises(WeightsError, match=r"k_proj\.weight_scale_inv"):
         tiny_target(tmp_path / "bare")
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "bf16"])
+def test_server_info_says_what_the_weights_are(tmp_path: Path, dtype: str) -> None:
+    make_fp8_folder(tmp_path, "dynamic", KEPT)
+    flags = ["--dtype", dtype, "--max-total-tokens", "16", "--speculation", "off"]
+    state = build_state(parse_args(["--model-dir", str(tmp_path), *flags]))
+    try:
+        info = describe(state)
+    finally:
+        state.scheduler.close()
+    assert (info["dtype"], info["weights_dtype"]) == (dtype, "fp8")
