@@ -45,11 +45,20 @@ def load_named(
     load_format: str = "safetensors",
     linear: str = "plain",
 ) -> BlockDrafter:
-    """Parallel drafter `name` of engine.toml, its weights from `where`, else as `load_drafter`."""
+    """Parallel drafter `name` of engine.toml, its weights from `where`, else as `load_drafter`.
+    ConfigError also where they are of the other kind."""
     options = parallel_options(engine, name)
     if where is None:
         raise ConfigError(f"engine.toml drafter {name!r} has weights: give --draft-model-dir")
-    return load_drafter(where, target, target.dtype, target.device, load_format, options, linear)
+    dtype, device = target.dtype, target.device
+    drafter = load_drafter(where, target, dtype, device, load_format, options, linear)
+    kind = drafter.config.kind.replace("dflash2", "dflash")
+    if kind != name:
+        raise ConfigError(
+            f"--draft-model-dir {where}: a {kind} checkpoint, engine.toml drafter is {name!r}; "
+            f"set drafter = {kind!r} there, or give a checkpoint of {name}"
+        )
+    return drafter
 
 
 def load_drafter(

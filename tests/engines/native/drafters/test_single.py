@@ -230,12 +230,17 @@ def test_what_is_wrong_is_said_as_the_batch_path_says_it(tmp_path: Path) -> None
     broken, _, _ = write_drafter(tmp_path / "broken", raw)
     weights = {k: v for k, v in synthetic.random_weights({**raw}).items() if k != "fc.weight"}
     synthetic.save_file(weights, str(broken / "model.safetensors"))
+    spark, _, _ = write_drafter(tmp_path / "spark", KINDS["dspark"])
+    plain, _, _ = write_drafter(tmp_path / "plain", synthetic.DFLASH)
+    other = "is 'dflash'; set drafter = 'dspark' there, or give a checkpoint of dflash"
     cases: list[tuple[Path | None, EngineConfig, type[NativeEngineError], str]] = [
         (None, knobs, ConfigError, "give --draft-model-dir"),
         (tmp_path / "nowhere", knobs, ConfigError, "nowhere"),
         (wide, knobs, ConfigError, "hidden_size=48, its target's 96"),
         (words, knobs, ConfigError, f"vocab_size={VOCAB + 3}, its target's {VOCAB}"),
         (broken, knobs, WeightsError, "missing fc.weight"),
+        (spark, knobs, ConfigError, f"spark: a dspark checkpoint, engine.toml drafter {other}"),
+        (plain, knobs_of("dspark"), ConfigError, "plain: a dflash checkpoint"),
         (wide, knobs_of("dflash", shedule="none"), ConfigError, "did you mean 'schedule'"),
         (wide, knobs_of("dflsh"), ConfigError, "did you mean 'dflash'"),
     ]
