@@ -1,6 +1,6 @@
 """Makes the drafted tokens of this mechanism from the target's own greedy answers.
 
-    python -m explorers.catalogue.reduced_draft_vocabulary.make_ids FOLDER_OR_FILE .. [--count 8192]
+    python -m explorers.catalogue.reduced_draft_vocabulary.make_ids FOLDER_OR_FILE .. [--count 4096]
 
 reads shards of `engines.training` (`shard-*.safetensors`; prompts are not counted) or JSON lines
 that are each a list of token ids, and puts the list into change.patch beside this file. Every ninth
@@ -81,7 +81,7 @@ def with_file(patch: str, path: str, text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Put the drafted tokens into change.patch")
     parser.add_argument("sources", nargs="+", type=Path)
-    parser.add_argument("--count", type=int, default=8192)
+    parser.add_argument("--count", type=int, default=4096)
     given = parser.parse_args()
     seen, held = Counter[int](), Counter[int]()
     for number, answer in enumerate(answers(given.sources)):
