@@ -115,7 +115,8 @@ def _start(
     registry = ProcessRegistry()
     scratch = Path(tempfile.mkdtemp(prefix="engine-", dir=work_dir("scratch")))
     cache_dir = shared_dir("caches", tree_hash)
-    drafter_dir = ensure_drafter(setting)
+    # Arm ar decodes without one: nothing need be there.
+    drafter_dir = None if arm == "ar" else ensure_drafter(setting)
     also = (*readable_folders(driver, setting), *([] if drafter_dir is None else [drafter_dir]))
     writable = (cache_dir, scratch, Path(SHARED_MEMORY))
     allowed = allow_list(tree_dir, model_dir, writable, also=also)

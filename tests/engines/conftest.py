@@ -13,7 +13,7 @@ from engines.process_registry import ProcessRegistry
 from engines.registry import register_engine
 from engines.resolve import import_stock, store_for
 from engines.tree_store import TreeStore
-from settings.schema import Setting
+from settings.schema import ArmName, Setting
 
 FAKE = {
     "schema_version": 1,
@@ -78,15 +78,14 @@ def launch_fake(fake_setting: Setting, store: TreeStore, tmp_path: Path) -> Iter
         behaviour: str = "healthy",
         *,
         setting: Setting = fake_setting,
+        arm: ArmName = "candidate",
         launch_options: dict[str, object] | None = None,
         **knobs: bool | int | float | str,
     ) -> EngineProcess:
         stock = import_stock(setting, store)
         tree = store.commit_knobs(stock.commit, {"behaviour": behaviour, **knobs})
         path = store.checkout(tree.commit)
-        engine = launch(
-            setting, "candidate", path, tree.tree_hash, tmp_path, **(launch_options or {})
-        )
+        engine = launch(setting, arm, path, tree.tree_hash, tmp_path, **(launch_options or {}))
         started.append(engine)
         return engine
 

@@ -19,7 +19,8 @@ from engines.errors import EngineCrashed, EngineError, EngineProtocolError, Engi
 from engines.process_registry import ProcessRegistry
 from engines.resolve import import_stock
 from engines.tree_store import TreeStore
-from settings.schema import Setting
+from settings.errors import ProvisionError
+from settings.schema import Drafter, Setting
 
 from .conftest import Launch
 
@@ -66,6 +67,18 @@ def test_environment_is_scrubbed(
     assert scratch.is_dir()
     engine.stop()
     assert not scratch.exists()
+
+
+def test_arm_ar_needs_no_drafters_weights(
+    launch_fake: Launch, fake_setting: Setting, tmp_path: Path
+) -> None:
+    local = {"source": "local", "path": str(tmp_path / "nowhere"), "licence": "Apache-2.0"}
+    drafter = Drafter.model_validate({"kind": "dspark", "checkpoint": local})
+    setting = fake_setting.model_copy(update={"drafter": drafter})
+    assert launch_fake(setting=setting, arm="ar").client().server_info()["arm"] == "ar"
+    for arm in ("stock", "candidate"):
+        with pytest.raises(ProvisionError, match="nowhere"):
+            launch_fake(setting=setting, arm=arm)
 
 
 def test_own_session_and_nothing_left(launch_fake: Launch) -> None:
@@ -187,7 +200,8 @@ from engines.registry import register_engine
 from engines.resolve import import_stock, store_for
 from engines.resolve import import_stock
 from engines.tree_store import TreeStore
-from settings.schema import Setting
+from settings.errors import ProvisionError
+from settings.schema import Drafter, Setting
 from tests.engines.conftest import FAKE
 register_engine("fake", "tests.engines.fakes.driver:FakeDriver")
 setting = Setting.model_validate(FAKE)
