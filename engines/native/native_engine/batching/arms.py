@@ -28,7 +28,7 @@ from native_engine.batching.batch_engine import (
 from native_engine.batching.bench import batch_rate
 from native_engine.bench import TREE
 from native_engine.config import EngineConfig
-from native_engine.errors import ConfigError, NativeEngineError
+from native_engine.errors import BadRequest, ConfigError, NativeEngineError
 from native_engine.requests import GenerateRequest
 from native_engine.tables import unknown_name
 
@@ -60,40 +60,84 @@ class Arm:
 
 
 def load_arm(text: str, model_dir: Path, dtype: str, device: str, max_total_tokens: int) -> Arm:
-    """Raises ConfigError for an arm that cannot be read or loaded."""
+    """Raises ConfigError naming the arm that cannot be read or loaded."""
     name, _, rest = text.partition(":")
-    given = dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
-    for key in given:
+    try:
+        given = _keys(rest)
+        knobs = EngineConfig.from_file(TREE / "engine.toml")
+        speculation = knobs.speculation
+        drafter = given.get("drafter", "off")
+        if drafter != "off":
+            speculation = replace(speculation, drafter=drafter)
+        if "draft_tokens" in given:
+            speculation = replace(speculation, draft_tokens=int(given["draft_tokens"]))
+        linear = given.get("linear", "plain")
+        knobs = replace(
+            knobs,
+            speculation=speculation,
+            linear=replace(knobs.linear, bf16=linear, fp32=linear if dtype == "fp32" else "plain"),
+        )
+        options = BatchOptions(
+            model_dir=model_dir,
+            dtype=dtype,
+            device=device,
+            load_format="safetensors",
+            slots=1,
+            max_total_tokens=max_total_tokens,
+            speculation=drafter != "off",
+            prefix_reuse=False,
+            draft_model_dir=given.get("draft_dir"),
+            root=TREE,
+        )
+        return Arm(name, load_batch_engine(options, knobs))
+    except NativeEngineError as error:
+        raise ConfigError(f"--arm {name}: {error}") from error
+
+
+def _keys(text: str) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
         if key not in KEYS:
-            raise unknown_name(f"--arm {name}", key, KEYS)
-    knobs = EngineConfig.from_file(TREE / "engine.toml")
-    speculation = knobs.speculation
-    drafter = given.get("drafter", "off")
-    if drafter != "off":
-        speculation = replace(speculation, drafter=drafter)
-    if "draft_tokens" in given:
-        if not given["draft_tokens"].isdecimal():
-            raise ConfigError(f"--arm {name}: draft_tokens={given['draft_tokens']!r}, not a number")
-        speculation = replace(speculation, draft_tokens=int(given["draft_tokens"]))
-    linear = given.get("linear", "plain")
-    knobs = replace(
-        knobs,
-        speculation=speculation,
-        linear=replace(knobs.linear, bf16=linear, fp32=linear if dtype == "fp32" else "plain"),
-    )
-    options = BatchOptions(
-        model_dir=model_dir,
-        dtype=dtype,
-        device=device,
-        load_format="safetensors",
-        slots=1,
-        max_total_tokens=max_total_tokens,
-        speculation=drafter != "off",
-        prefix_reuse=False,
-        draft_model_dir=given.get("draft_dir"),
-        root=TREE,
-    )
-    return Arm(name, load_batch_engine(options, knobs))
+            raise unknown_name("key", key, KEYS)
+        if not equals or (key == "draft_tokens" and not value.isdecimal()):
+            raise ConfigError(f"{part!r}: {key}={'NUMBER' if key == 'draft_tokens' else 'VALUE'}")
+        given[key] = value
+    return given
+
+
+def read_requests(
+    path: Path, tokens: int, stops: frozenset[int], limit: int | None
+) -> list[GenerateRequest]:
+    """Raises ConfigError naming the file, and the line that is no prompt."""
+    try:
+        lines = path.read_text().splitlines()[:limit]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--prompts {path}: {error}") from error
+    requests = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            identity, ids = row["id"], row["prompt_ids"]
+            assert type(identity) is str and type(ids) is list and all(type(i) is int for i in ids)
+        except (ValueError, KeyError, TypeError, AssertionError) as error:
+            form = '{"id": str, "prompt_ids": [int]} is needed'
+            raise ConfigError(f"--prompts {path}:{number}: {form}") from error
+        requests.append(GenerateRequest(identity, tuple(ids), tokens, stops))
+    if not requests:
+        raise ConfigError(f"--prompts {path}: no prompt in it")
+    return requests
+
+
+def check(request: GenerateRequest, engine: BatchEngine) -> None:
+    """Raises ConfigError naming a prompt that this model or `--max-total-tokens` cannot take."""
+    vocab = engine.model_config.vocab_size
+    try:
+        engine.slots.check(request)
+    except BadRequest as error:
+        raise ConfigError(f"prompt {request.id!r}: {error}") from error
+    if not all(0 <= token < vocab for token in request.prompt_ids):
+        raise ConfigError(f"prompt {request.id!r}: token ids from 0 to {vocab - 1} are needed")
 
 
 def report(arms: list[Arm]) -> dict[str, Any]:
@@ -123,6 +167,7 @@ def write_answers(path: Path, arms: list[Arm], requests: list[GenerateRequest]) 
                     "finish_reason": "stop" if stopped else "length",
                     "max_new_tokens": request.max_new_tokens,
                     "stop_token_ids": sorted(request.stops),
+                    "ignore_eos": not request.stops,
                 }
                 file.write(json.dumps(line) + "\n")
 
@@ -142,29 +187,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(argv)
     try:
-        rows = [json.loads(line) for line in args.prompts.read_text().splitlines()][: args.limit]
-        requests = [
-            GenerateRequest(
-                row["id"], tuple(row["prompt_ids"]), args.tokens, stops=frozenset(args.stop)
-            )
-            for row in rows
-        ]
-        if not requests:
-            raise ConfigError(f"--prompts {args.prompts}: no prompt in it")
+        requests = read_requests(args.prompts, args.tokens, frozenset(args.stop), args.limit)
         arms = [
             load_arm(text, args.model_dir, args.dtype, args.device, args.max_total_tokens)
             for text in args.arm
         ]
+        if len({arm.name for arm in arms}) < len(arms):
+            raise ConfigError("--arm: each needs a name of its own")
+        for request in requests:
+            check(request, arms[0].engine)
         for arm in arms:
             arm.warm_up(requests[0])
         for request in requests:
             for arm in arms:
                 arm.answer(request)
-    except (NativeEngineError, OSError, KeyError, ValueError) as error:
-        print(f"native_engine.batching.arms: {error!r}", file=sys.stderr)
+        if args.out is not None:
+            write_answers(args.out, arms, requests)
+    except (NativeEngineError, OSError) as error:
+        print(f"native_engine.batching.arms: {error}", file=sys.stderr)
         return 2
-    if args.out is not None:
-        write_answers(args.out, arms, requests)
     device = torch.cuda.get_device_name() if args.device == "cuda" else args.device
     print(json.dumps({"device": device, "dtype": args.dtype, "arms": report(arms)}, indent=1))
     return 0
