@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engines.errors import PatchConflict, TreeRefused
@@ -23,20 +24,38 @@ def merge_accepted(
 ) -> Generator[Phase, list[Any], tuple[CandidateResult, list[CandidateResult]]]:
     """The best engine this round makes from `accepted` (best first), and the rows of all merges.
 
-    Mechanisms join one at a time, best first; a merge is kept while it is accepted itself and its
-    point estimate is above the best so far. A change that no longer applies ends as `conflict`.
+    All of them together are measured first: where that is accepted and its point estimate is above
+    the best member's, it is the round's best. Otherwise they join one at a time, best first; a
+    merge is kept while it is accepted itself and above the best so far. A change that does not
+    apply on the others ends as `conflict`.
     """
     best, rows = accepted[0], []
     members = [best]
+    together = _together(ctx, accepted, changes, round_)
+    # Of two there is one merge in any case.
+    if len(together.members) > 2 and together.tree is not None:
+        merged: list[CandidateResult] = yield Phase(
+            "merge",
+            [_merge_task(ctx, together.members, together.tree, round_, baseline)],
+            lambda: _time_to_merge(ctx),
+        )
+        if merged[0] is not None:
+            rows.append(merged[0])
+            if _better(merged[0], best):
+                for row in together.conflicts:
+                    ctx.observer.candidate(row, None)
+                return merged[0], [*rows, *together.conflicts]
     for addition in accepted[1:]:
         try:
             tree = commit_change(
                 ctx, best.commit, changes[addition.candidate_id], f"merge {addition.mechanism}"
             )
         except (PatchConflict, TreeRefused) as error:
-            rows.append(_conflict(ctx, [*members, addition], round_, str(error)))
+            row = _conflict([*members, addition], round_, str(error))
+            ctx.observer.candidate(row, None)
+            rows.append(row)
             continue
-        merged: list[CandidateResult] = yield Phase(
+        merged = yield Phase(
             "merge",
             [_merge_task(ctx, [*members, addition], tree, round_, baseline)],
             lambda: _time_to_merge(ctx),
@@ -49,6 +68,36 @@ def merge_accepted(
             best = merged[0]
             members.append(addition)
     return best, rows
+
+
+@dataclass(frozen=True)
+class _Together:
+    """All that apply on each other, best first; the tree that has them; those that did not."""
+
+    members: list[CandidateResult]
+    tree: TreeLike | None
+    conflicts: list[CandidateResult]
+
+
+def _together(
+    ctx: CampaignContext,
+    accepted: Sequence[CandidateResult],
+    changes: Mapping[str, Change],
+    round_: int,
+) -> _Together:
+    members, conflicts = [accepted[0]], list[CandidateResult]()
+    tree: TreeLike | None = None
+    for addition in accepted[1:]:
+        commit = accepted[0].commit if tree is None else tree.commit
+        try:
+            tree = commit_change(
+                ctx, commit, changes[addition.candidate_id], f"merge {addition.mechanism}"
+            )
+        except (PatchConflict, TreeRefused) as error:
+            conflicts.append(_conflict([*members, addition], round_, str(error)))
+            continue
+        members.append(addition)
+    return _Together(members, tree, conflicts)
 
 
 def _merge_task(
@@ -78,10 +127,8 @@ def _names(members: Sequence[CandidateResult]) -> str:
     return "+".join(member.mechanism for member in members)
 
 
-def _conflict(
-    ctx: CampaignContext, members: Sequence[CandidateResult], round_: int, reason: str
-) -> CandidateResult:
-    row = CandidateResult(
+def _conflict(members: Sequence[CandidateResult], round_: int, reason: str) -> CandidateResult:
+    return CandidateResult(
         candidate_id=f"r{round_}-merge-{len(members)}-{members[-1].mechanism}",
         mechanism=_names(members),
         kind="merge",
@@ -93,8 +140,6 @@ def _conflict(
         decision=Decision(Verdict.CONFLICT, reason, {"caught_by": "merge"}),
         hypothesis=f"{_names(members)} add up",
     )
-    ctx.observer.candidate(row, None)
-    return row
 
 
 def _time_to_merge(ctx: CampaignContext) -> bool:

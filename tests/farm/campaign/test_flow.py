@@ -306,10 +306,32 @@ def test_several_devices_in_any_order_give_the_same_verdicts(tmp_path: Path) -> 
     assert many.workers.most == 3
 
 
+def test_all_accepted_are_merged_in_one_measurement_where_that_pays(tmp_path: Path) -> None:
+    effects = {"a": Effect(1.2), "b": Effect(1.15), "c": Effect(1.1)}
+    farm = search(tmp_path, effects)
+    end = farm.run()
+    merges = [u for u in farm.workers.submitted if "merge" in u and u.startswith("measure")]
+    assert len({u.split(":")[1] for u in merges}) == 1
+    assert end.winner is not None and end.winner.mechanism == "a+b+c"
+    assert end.report.final_to_stock is not None
+    assert end.report.final_to_stock.ratio == pytest.approx(1.2 * 1.15 * 1.1)
+
+
+def test_where_all_together_does_not_pay_they_join_one_by_one(tmp_path: Path) -> None:
+    effects = {"a": Effect(1.2), "b": Effect(1.15), "c": Effect(1.1)}
+    world = World(effects, pairs={frozenset(("a", "c")): 0.7})
+    farm = Farm(tmp_path, world, {1: [proposal(n) for n in effects]})
+    end = farm.run()
+    assert end.winner is not None and end.winner.mechanism == "a+b"
+    assert farm.verdicts(end)["a+b"] == "accepted"
+
+
 def test_merging_leaves_confirmation_its_share_of_the_budget(tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
     effects = {name: Effect(1.2 - 0.02 * n) for n, name in enumerate(names)}
-    farm = Farm(tmp_path, World(effects), {1: [proposal(n) for n in names]}, budget_s=110)
+    # All four together do not pay, so they join one by one as long as there is time.
+    world = World(effects, pairs={frozenset(("a", "d")): 0.5})
+    farm = Farm(tmp_path, world, {1: [proposal(n) for n in names]}, budget_s=110)
     end = farm.run()
     merges = [u for u in farm.workers.submitted if "merge" in u and u.startswith("measure")]
     assert len(merges) < 3
