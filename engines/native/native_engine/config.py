@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from native_engine.errors import ConfigError
 from native_engine.tables import read_table
+from native_engine.targets.hf_config import HfConfig, eos_token_ids
 
 
 @dataclass(frozen=True)
@@ -40,33 +40,28 @@ class ModelConfig:
         """Read config.json (and generation_config.json, if there is one) of a Hugging Face folder.
 
         Raises ConfigError for an architecture variant this engine does not compute."""
-        raw = _read_json(folder / "config.json")
-        _refuse_variants(raw)
-        heads = _integer(raw, "num_attention_heads")
-        kv_heads = raw.get("num_key_value_heads") or heads
-        if heads % kv_heads:
-            raise ConfigError(
-                f"config.json num_key_value_heads={kv_heads} must divide "
-                f"num_attention_heads={heads}"
-            )
-        hidden = _integer(raw, "hidden_size")
-        rope = raw.get("rope_parameters") or {}
-        generation = folder / "generation_config.json"
-        stops = _read_json(generation) if generation.exists() else {}
-        eos = _token_ids(stops.get("eos_token_id")) | _token_ids(raw.get("eos_token_id"))
+        config = HfConfig.from_folder(folder)
+        config.require(
+            model_type="llama",
+            hidden_act="silu",
+            attention_bias=False,
+            mlp_bias=False,
+            quantization_config=None,
+        )
+        heads, kv_heads, head_dim = config.heads()
         return cls(
-            vocab_size=_integer(raw, "vocab_size"),
-            hidden_size=hidden,
-            intermediate_size=_integer(raw, "intermediate_size"),
-            layers=_integer(raw, "num_hidden_layers"),
+            vocab_size=config.integer("vocab_size"),
+            hidden_size=config.integer("hidden_size"),
+            intermediate_size=config.integer("intermediate_size"),
+            layers=config.integer("num_hidden_layers"),
             heads=heads,
             kv_heads=kv_heads,
-            head_dim=raw.get("head_dim") or hidden // heads,
-            rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-            rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10000.0),
-            max_positions=int(raw.get("max_position_embeddings", 2048)),
-            tied_head=bool(raw.get("tie_word_embeddings", False)),
-            eos_token_ids=tuple(sorted(eos)),
+            head_dim=head_dim,
+            rms_norm_eps=config.number("rms_norm_eps", 1e-6),
+            rope_theta=config.rope_theta(),
+            max_positions=config.integer("max_position_embeddings", 2048),
+            tied_head=config.flag("tie_word_embeddings"),
+            eos_token_ids=eos_token_ids(folder, config),
         )
 
 
@@ -133,44 +128,3 @@ class EngineConfig:
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from error
         return read_table(cls, raw, path.name)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: a JSON object is needed")
-    return raw
-
-
-def _integer(raw: Mapping[str, Any], key: str) -> int:
-    value = raw.get(key)
-    if not isinstance(value, int) or value < 1:
-        raise ConfigError(f"config.json {key}={value!r}: a positive integer is needed")
-    return value
-
-
-def _token_ids(value: Any) -> set[int]:
-    if value is None:
-        return set()
-    return {int(v) for v in value} if isinstance(value, list) else {int(value)}
-
-
-def _refuse_variants(raw: Mapping[str, Any]) -> None:
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    unsupported = {
-        "model_type": raw.get("model_type", "llama") != "llama",
-        "hidden_act": raw.get("hidden_act", "silu") != "silu",
-        "rope_type": kind != "default",
-        "attention_bias": bool(raw.get("attention_bias")),
-        "mlp_bias": bool(raw.get("mlp_bias")),
-        "quantization_config": bool(raw.get("quantization_config")),
-    }
-    for key, bad in unsupported.items():
-        if bad:
-            raise ConfigError(
-                f"config.json {key}: only Llama with SiLU, default RoPE, no biases is computed"
-            )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from native_engine.errors import ConfigError
-from native_engine.targets.hf_config import HfConfig
+from native_engine.targets.hf_config import HfConfig, eos_token_ids
 
 
 @dataclass(frozen=True)
@@ -26,23 +25,12 @@ class ServedModel:
         """Raises ConfigError naming the file and the key."""
         config = HfConfig.from_folder(folder)
         text = config.section("text_config") if "text_config" in config.raw else config
-        stops = _stops(config) | _stops(text)
-        if (folder / "generation_config.json").exists():
-            stops |= _stops(HfConfig.from_folder(folder, "generation_config.json"))
         return cls(
             model_type=str(config.raw.get("model_type", "llama")),
             vocab_size=text.integer("vocab_size"),
             hidden_size=text.integer("hidden_size"),
             layers=text.integer("num_hidden_layers"),
             max_positions=text.integer("max_position_embeddings", 2048),
-            eos_token_ids=tuple(sorted(stops)),
+            eos_token_ids=eos_token_ids(folder, config, text),
             quantised=bool(config.raw.get("quantization_config")),
         )
-
-
-def _stops(config: HfConfig) -> set[int]:
-    value = config.raw.get("eos_token_id")
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(type(token) is int for token in ids):
-        raise ConfigError(f"{config.where} eos_token_id={value!r}: a token id or a list of them")
-    return set(ids)

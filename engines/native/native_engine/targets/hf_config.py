@@ -101,3 +101,18 @@ class HfConfig:
             self.integer("sliding_window") if kind == "sliding_attention" else None
             for kind in kinds
         )
+
+
+def eos_token_ids(folder: Path, *configs: HfConfig) -> tuple[int, ...]:
+    """Where answers end: `eos_token_id` (one or a list) of `configs` and, where there is one, of
+    generation_config.json."""
+    if (folder / "generation_config.json").exists():
+        configs += (HfConfig.from_folder(folder, "generation_config.json"),)
+    found: set[int] = set()
+    for config in configs:
+        value = config.raw.get("eos_token_id")
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(type(token) is int for token in ids):
+            raise ConfigError(f"{config.where} eos_token_id={value!r}: one token id or a list")
+        found.update(ids)
+    return tuple(sorted(found))
