@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from native_engine.config import ModelConfig
-from native_engine.errors import WeightsError
-from native_engine.targets.source import open_safetensors
+from native_engine.targets.source import SafetensorsSource, stacked
 
 
 @dataclass(frozen=True)
@@ -39,55 +38,26 @@ def load_weights(folder: Path, config: ModelConfig, dtype: torch.dtype) -> Weigh
     """Read every `*.safetensors` of a Hugging Face folder, cast to `dtype`.
 
     Raises WeightsError naming the broken file, or the tensor that is missing or misshapen."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise WeightsError(f"{folder}: no *.safetensors file")
-    tensors: dict[str, Tensor] = {}
-    for file in files:
-        with open_safetensors(file) as handle:
-            for name in handle.keys():  # noqa: SIM118  (not a dict)
-                tensors[name] = handle.get_tensor(name).to(dtype)
-    return _assemble(tensors, config)
+    source = SafetensorsSource(folder, dtype, torch.device("cpu"))
+    table = (config.vocab_size, config.hidden_size)
+    embedding = source.take("model.embed_tokens.weight", *table)
+    return Weights(
+        embedding,
+        tuple(_layer(source, f"model.layers.{i}", config) for i in range(config.layers)),
+        source.take("model.norm.weight", config.hidden_size),
+        embedding if config.tied_head else source.take("lm_head.weight", *table),
+    )
 
 
-def _assemble(tensors: dict[str, Tensor], config: ModelConfig) -> Weights:
-    d, ff, hd = config.hidden_size, config.intermediate_size, config.head_dim
-    q, kv = config.heads * hd, config.kv_heads * hd
-
-    def take(name: str, *shape: int) -> Tensor:
-        tensor = tensors.pop(name, None)
-        if tensor is None:
-            raise WeightsError(f"the checkpoint has no tensor {name!r}")
-        if tuple(tensor.shape) != shape:
-            raise WeightsError(f"{name}: shape {tuple(tensor.shape)}, config.json says {shape}")
-        return tensor
-
-    embedding = take("model.embed_tokens.weight", config.vocab_size, d)
-    layers = []
-    for i in range(config.layers):
-        at = f"model.layers.{i}"
-        attn = f"{at}.self_attn"
-        layers.append(
-            LayerWeights(
-                input_norm=take(f"{at}.input_layernorm.weight", d),
-                qkv=torch.cat(
-                    [
-                        take(f"{attn}.q_proj.weight", q, d),
-                        take(f"{attn}.k_proj.weight", kv, d),
-                        take(f"{attn}.v_proj.weight", kv, d),
-                    ]
-                ),
-                o=take(f"{attn}.o_proj.weight", d, q),
-                post_norm=take(f"{at}.post_attention_layernorm.weight", d),
-                gate_up=torch.cat(
-                    [
-                        take(f"{at}.mlp.gate_proj.weight", ff, d),
-                        take(f"{at}.mlp.up_proj.weight", ff, d),
-                    ]
-                ),
-                down=take(f"{at}.mlp.down_proj.weight", d, ff),
-            )
-        )
-    final_norm = take("model.norm.weight", d)
-    head = embedding if config.tied_head else take("lm_head.weight", config.vocab_size, d)
-    return Weights(embedding, tuple(layers), final_norm, head)
+def _layer(source: SafetensorsSource, at: str, config: ModelConfig) -> LayerWeights:
+    d, ff = config.hidden_size, config.intermediate_size
+    q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    attention = {"q_proj": q, "k_proj": kv, "v_proj": kv}
+    return LayerWeights(
+        input_norm=source.take(f"{at}.input_layernorm.weight", d),
+        qkv=stacked(source, f"{at}.self_attn", attention, d),
+        o=source.take(f"{at}.self_attn.o_proj.weight", d, q),
+        post_norm=source.take(f"{at}.post_attention_layernorm.weight", d),
+        gate_up=stacked(source, f"{at}.mlp", {"gate_proj": ff, "up_proj": ff}, d),
+        down=source.take(f"{at}.mlp.down_proj.weight", d, ff),
+    )

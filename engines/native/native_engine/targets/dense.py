@@ -10,9 +10,9 @@ from torch import Tensor
 from native_engine.rope import rotate_
 from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.hf_config import HfConfig
-from native_engine.targets.mlp import GatedMlp, Pack, stacked
+from native_engine.targets.mlp import GatedMlp, Pack
 from native_engine.targets.norms import RmsNorm
-from native_engine.targets.source import TensorSource
+from native_engine.targets.source import TensorSource, stacked
 
 
 def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:

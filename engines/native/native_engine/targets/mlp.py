@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from native_engine.linear import Linear
 from native_engine.llama import swiglu
-from native_engine.targets.source import TensorSource
+from native_engine.targets.source import TensorSource, stacked
 
 Pack = Callable[[Tensor], Linear]
-
-
-def stacked(source: TensorSource, at: str, outs: dict[str, int], width: int) -> Tensor:
-    """Matrices `{at}.{name}.weight` `[out, width]` stacked, so that one product serves."""
-    parts = [source.take(f"{at}.{name}.weight", out, width) for name, out in outs.items()]
-    return torch.cat(parts)
 
 
 class GatedMlp:

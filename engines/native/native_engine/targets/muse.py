@@ -15,9 +15,9 @@ from native_engine.errors import ConfigError
 from native_engine.rope import rotate_
 from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.hf_config import HfConfig
-from native_engine.targets.mlp import GatedMlp, Pack, stacked
+from native_engine.targets.mlp import GatedMlp, Pack
 from native_engine.targets.norms import RmsNorm
-from native_engine.targets.source import TensorSource
+from native_engine.targets.source import TensorSource, stacked
 
 PREFIX = "model.language_model"
 

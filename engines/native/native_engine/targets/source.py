@@ -98,3 +98,8 @@ class RecordingSource:
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         self.shapes[name] = shape
         return torch.empty(shape, dtype=dtype or self._dtype, device="meta")
+
+
+def stacked(source: TensorSource, at: str, outs: dict[str, int], width: int) -> Tensor:
+    """Matrices `{at}.{name}.weight` `[out, width]` stacked, so that one product serves."""
+    return torch.cat([source.take(f"{at}.{name}.weight", n, width) for name, n in outs.items()])
