@@ -15,6 +15,7 @@ from native_engine.drafters.context_cache import Angles, ContextCache, Places
 from native_engine.drafters.dynamic_conv import DynamicConv, convolved
 from native_engine.linear import Linear
 from native_engine.llama import swiglu
+from native_engine.rope import rotate_, rotate_into
 from native_engine.targets.norms import RmsNorm
 from native_engine.targets.source import TensorSource
 
@@ -117,7 +118,7 @@ class Backbone:
         kv = self._context_kv(features).view(len(features), c.layers, 2, c.kv_heads, c.head_dim)
         keys = self._context_norm(kv[:, :, 0].float()) * self._context_gains
         cos, sin = cache.angles(at)
-        rotate_into(kv[:, :, 0], keys.to(kv.dtype), (cos.unsqueeze(1), sin.unsqueeze(1)))
+        rotate_into(kv[:, :, 0], keys.to(kv.dtype), cos.unsqueeze(1), sin.unsqueeze(1))
         cache.write_all(at, kv)
 
     def block(self, x: Tensor, rows: BlockRows, cache: ContextCache) -> Tensor:
@@ -139,10 +140,10 @@ class Backbone:
         def attention(inner: Tensor) -> Tensor:
             heads = (len(inner), -1, self.config.head_dim)
             kv = layer.kv(inner).view(len(inner), 2, -1, self.config.head_dim)
-            rotate_into(kv[:, 0], layer.k_norm(kv[:, 0]), angles)
+            rotate_into(kv[:, 0], layer.k_norm(kv[:, 0]), *angles)
             cache.write(i, rows.places, kv)
             q = layer.q_norm(layer.q(inner).view(heads))
-            rotate_into(q, q, angles)
+            rotate_(q, *angles)
             return layer.o(rows.attend(q, cache, i, rows.sight(layer.window, layer.causal)))
 
         def mlp(inner: Tensor) -> Tensor:
@@ -150,9 +151,3 @@ class Backbone:
 
         x = convolved(layer.attention_conv, layer.input_norm(x), x, rows.size, attention)
         return convolved(layer.mlp_conv, layer.post_norm(x), x, rows.size, mlp)
-
-
-def rotate_into(out: Tensor, heads: Tensor, angles: Angles) -> None:
-    """RoPE of `[.., head_dim]` by cos and signed sin; `out` may be `heads` itself."""
-    cos, sin = angles
-    torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin, out=out)
