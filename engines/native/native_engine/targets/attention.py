@@ -24,10 +24,13 @@ class CausalMasks:
     """Additive masks of `rows` rows after a prefix, in the model's dtype.
 
     Few rows (a verify step) have one mask per row count and window, of which each step takes a
-    slice: what a row sees depends only on how far back a key lies."""
+    slice: what a row sees depends only on how far back a key lies. `longest`: tokens for which such
+    a mask is made at first."""
 
-    def __init__(self, group: int, dtype: torch.dtype, device: torch.device) -> None:
-        self._group, self._dtype, self._device = group, dtype, device
+    def __init__(
+        self, group: int, dtype: torch.dtype, device: torch.device, longest: int = 256
+    ) -> None:
+        self._group, self._dtype, self._device, self._longest = group, dtype, device, longest
         self._made: dict[tuple[int, int | None], Tensor] = {}
 
     def get(self, rows: int, prefix: int, window: int | None) -> Tensor | None:
@@ -40,7 +43,7 @@ class CausalMasks:
             return self._aligned(self._make(rows, prefix, window))
         mask = self._made.get((rows, window))
         if mask is None or mask.shape[1] < prefix + rows:
-            longest = max(2 * prefix, 256) if window is None else window - 1
+            longest = max(2 * prefix, self._longest) if window is None else window - 1
             mask = self._make(rows, longest, window).repeat(self._group, 1)
             self._made[rows, window] = mask
         return self._aligned(mask[:, mask.shape[1] - prefix - rows :])
