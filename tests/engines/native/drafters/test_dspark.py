@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from native_engine.drafters.confidence import calibration_error, fit_temperatures
+from engines.training.calibration import calibration_error, fit_temperatures
 from native_engine.drafters.load import load_drafter
 from native_engine.drafters.options import DrafterOptions
 from native_engine.drafters.protocol import Ask
