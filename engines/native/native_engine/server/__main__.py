@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -82,23 +83,13 @@ def build_state(args: argparse.Namespace) -> ServerState:
     speculation = args.speculation == "on" if args.speculation else args.arm != "ar"
     if args.arm == "ar" and speculation:
         raise ConfigError("--arm ar is stock without speculation; --speculation on contradicts it")
-    facts = LaunchFacts(
-        model_dir=str(args.model_dir),
-        served_model_name=args.served_model_name or args.model_dir.name,
-        arm=args.arm,
-        tree_hash=args.tree_hash,
-        dtype=args.dtype,
-        threads=args.threads,
-        speculation=speculation,
-        max_total_tokens=args.max_total_tokens,
-        max_running_requests=args.max_running_requests,
-        max_queued_requests=args.max_queued_requests,
-        max_body_bytes=args.max_body_bytes,
-        device=args.device,
-        load_format=args.load_format,
-        draft_model_dir=args.draft_model_dir,
-        prefix_reuse=args.prefix_reuse == "on",
-    )
+    own = {
+        "model_dir": str(args.model_dir),
+        "served_model_name": args.served_model_name or args.model_dir.name,
+        "speculation": speculation,
+        "prefix_reuse": args.prefix_reuse == "on",
+    }
+    facts = LaunchFacts(**{f.name: getattr(args, f.name) for f in fields(LaunchFacts)} | own)
     if args.draft_model_dir and knobs.speculation.drafter not in (*PARALLEL_DRAFTERS, REPLAY):
         name = knobs.speculation.drafter
         note = f"--draft-model-dir is not read: engine.toml [speculation] drafter = {name!r}"

@@ -36,14 +36,12 @@ def create_app(state: ServerState) -> FastAPI:
         return _error(413, str(error), "RequestEntityTooLarge", "body")
 
     @app.exception_handler(QueueFull)
-    async def queue_full(http: Request, error: QueueFull) -> JSONResponse:
-        reply = _error(503, str(error), "ServiceUnavailable")
-        reply.headers["Retry-After"] = str(RETRY_AFTER_S)
-        return reply
-
     @app.exception_handler(TooManyRequests)
-    async def too_many_requests(http: Request, error: TooManyRequests) -> JSONResponse:
-        reply = _error(429, str(error), "TooManyRequests", "input_ids")
+    async def retry_later(http: Request, error: NativeEngineError) -> JSONResponse:
+        if isinstance(error, QueueFull):
+            reply = _error(503, str(error), "ServiceUnavailable")
+        else:
+            reply = _error(429, str(error), "TooManyRequests", "input_ids")
         reply.headers["Retry-After"] = str(RETRY_AFTER_S)
         return reply
 

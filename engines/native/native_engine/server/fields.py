@@ -28,14 +28,11 @@ class Fields:
         self.raw = raw
         self._where = where
 
-    def _get(self, name: str) -> Any:
-        return self.raw.get(name)
-
     def fail(self, name: str, problem: str) -> BadRequest:
         return BadRequest(self._where + name, problem)
 
     def integer(self, name: str, default: int, low: int, high: int) -> int:
-        value = self._get(name)
+        value = self.raw.get(name)
         if value is None:
             return default
         if type(value) is not int or not low <= value <= high:
@@ -43,11 +40,11 @@ class Fields:
         return value
 
     def optional_integer(self, name: str, low: int, high: int) -> int | None:
-        return None if self._get(name) is None else self.integer(name, low, low, high)
+        return None if self.raw.get(name) is None else self.integer(name, low, low, high)
 
     def number(self, name: str, default: float, above: float, high: float) -> float:
         """Greater than `above`, at most `high`."""
-        value = self._get(name)
+        value = self.raw.get(name)
         if value is None:
             return default
         if type(value) not in (int, float) or not above < value <= high:
@@ -55,7 +52,7 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self._get(name)
+        value = self.raw.get(name)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -64,7 +61,7 @@ class Fields:
 
     def text(self, name: str, default: str = "") -> str:
         """Raises BadRequest also for a lone surrogate: no reply could repeat it."""
-        value = self._get(name)
+        value = self.raw.get(name)
         if value is None:
             return default
         if not isinstance(value, str):
@@ -76,7 +73,7 @@ class Fields:
         return value
 
     def table(self, name: str) -> Fields:
-        value = self._get(name)
+        value = self.raw.get(name)
         if value is None:
             value = {}
         if not isinstance(value, dict):
@@ -85,14 +82,14 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A string or a list of non-empty strings."""
-        value = self._get(name)
+        value = self.raw.get(name)
         items = [] if value is None else [value] if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(s, str) and s for s in items):
             raise self.fail(name, "a non-empty string or a list of them is needed")
         return tuple(items)
 
     def ids(self, name: str, vocab_size: int) -> tuple[int, ...]:
-        value = self._get(name)
+        value = self.raw.get(name)
         return () if value is None else self.check_ids(name, value, vocab_size)
 
     def check_ids(self, name: str, value: Any, vocab_size: int) -> tuple[int, ...]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from native_engine.errors import ConfigError
-from native_engine.linear import Linear, linear_backend
+from native_engine.linear import linear_backend
 from native_engine.tables import unknown_name
 from native_engine.targets.hf_config import HfConfig
+from native_engine.targets.mlp import Pack
 from native_engine.targets.protocol import Target
 from native_engine.targets.source import DummySource, SafetensorsSource, TensorSource
 
@@ -26,15 +25,8 @@ TARGETS = {
 }
 CENTRED = ("muse_glimmer", "qwen3_5", "qwen3_5_text")
 """Models whose norms multiply by 1 + gain."""
-
-
-class Loader(Protocol):
-    """`load` of a target's module. `pack` keeps a `[out, in]` matrix ready to multiply; dtype and
-    device are the source's."""
-
-    def __call__(
-        self, config: HfConfig, source: TensorSource, pack: Callable[[Tensor], Linear]
-    ) -> Target: ...
+Loader = Callable[[HfConfig, TensorSource, Pack], Target]
+"""`load` of a target's module; dtype and device are the source's."""
 
 
 def build_target(config: HfConfig, source: TensorSource, linear: str = "plain") -> Target:
