@@ -11,12 +11,7 @@ from pathlib import Path
 import torch
 import uvicorn
 
-from native_engine.batching.batch_engine import (
-    DTYPES,
-    REPLAY,
-    BatchOptions,
-    load_batch_engine,
-)
+from native_engine.batching.batch_engine import DTYPES, REPLAY, BatchOptions, load_batch_engine
 from native_engine.batching.batch_scheduler import BatchScheduler
 from native_engine.batching.served_model import ServedModel
 from native_engine.config import EngineConfig

@@ -217,8 +217,4 @@ def _tokenizer(state: ServerState, field: str) -> Tokenizer:
 
 def _usage(request: GenerateRequest, result: GenerateResult) -> dict[str, int]:
     prompt, output = len(request.prompt_ids), len(result.output_ids)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": output,
-        "total_tokens": prompt + output,
-    }
+    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
