@@ -7,8 +7,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -25,6 +25,7 @@ from engines.http_client import EngineClient
 
 from .conftest import Launch
 from .fakes.rule import greedy
+from .raw_server import event, http, raw_server, sse
 
 REQUEST = GenerationRequest("r1", (5, 6, 7), 10)
 
@@ -96,38 +97,6 @@ def test_errors_are_typed(launch_fake: Launch) -> None:
     slow = launch_fake("slow")
     with EngineClient(slow.url, 0.3) as hasty, pytest.raises(EngineTimeout, match=r"0\.3 s"):
         hasty.stream(REQUEST)
-
-
-@contextmanager
-def raw_server(reply: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Answers one connection with raw bytes."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                request = b""
-                while b"max_new_tokens" not in request or not request.endswith(b"}"):
-                    request += connection.recv(65536)
-                reply(connection)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        thread.join()
-
-
-def http(body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-
-
-def sse(*events: object) -> bytes:
-    return b"".join(b"data: " + json.dumps(e).encode() + b"\n\n" for e in events)
-
-
-def event(ids: object, total: object, finish: object = None, **meta: object) -> dict[str, object]:
-    info = {"completion_tokens": total, "finish_reason": finish, **meta}
-    return {"output_ids": ids, "meta_info": info}
 
 
 DONE = b"data: [DONE]\n\n"
