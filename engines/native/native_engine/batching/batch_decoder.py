@@ -147,7 +147,8 @@ class BatchDecoder:
             running.score(some, self.target.logits(rows))
 
     def _observe(self, computed: _Computed, kept: list[int]) -> None:
-        """Show the drafter what was committed. If it fails, so do these sequences."""
+        """Show the drafter what was committed. If it fails, so do these sequences, unless their
+        answers are whole."""
         if self.drafter is None or not self.drafter.taps or not any(kept):
             return
         spans = [(s, n) for s, n in zip(computed.rows.spans, kept, strict=True) if n]
@@ -163,7 +164,9 @@ class BatchDecoder:
         except Exception as error:
             for part, n in zip(computed.parts, kept, strict=True):
                 if n:
+                    whole = part.running.result.finish is not None
                     self._fail(part.running, error)
+                    part.running.error = None if whole else part.running.error
 
     def _fail(self, running: Running, error: Exception) -> None:
         if isinstance(error, torch.OutOfMemoryError):

@@ -130,6 +130,9 @@ def test_a_step_without_memory_ends_its_requests_and_gives_the_slots_back(place:
         ends = [one.end() for one in [ask(scheduler, request) for request in requests]]
         assert all(isinstance(end, DeviceFull) for end in ends)
         assert scheduler.gauges()["slots_used"] == 0
+        # A drafter that fails after the last token costs nothing.
+        last = ask(scheduler, GenerateRequest("last", (4, 2), 1)).end()
+        assert isinstance(last, DeviceFull) == (place == "_rule")
         setattr(where, place, kept)
         for request in requests:
             truth = greedy_answer(request.prompt_ids, 6)
