@@ -38,6 +38,8 @@ def test_a_prompt_in_one_pass(tmp_path: Path, rows: int) -> None:
         hidden = reference(ids[None], output_hidden_states=True).hidden_states
     for tap, expected in zip(out.taps, (hidden[0], hidden[3], hidden[1]), strict=True):
         assert close(tap, expected[0])
+    with pytest.raises(ConfigError, match=r"taps \[4\]: layers are 0 to 3"):
+        target.forward(rows_of({0: (0, [1])}), target.new_state(2, 200), taps=(4,))
 
 
 def test_chunks_tokens_and_verify_steps_of_ragged_sequences(tmp_path: Path) -> None:
