@@ -30,7 +30,7 @@ MECHANISMS = (
     "block_length_by_recent_acceptance",
     "ngram_where_it_repeats",
 )
-FUSED = ("fused_cpp_ops", "fused_draft_step")
+FUSED = ("fused_cpp_ops", "fused_draft_ops")
 NEW_TOKENS = 40
 DRAFTED = [*range(2, 30), 41, 60, 61, 62]
 
