@@ -398,7 +398,7 @@ def test_with_the_targets_own_forward_pass(world: World, name: str) -> None:
 
 
 def test_it_merges_with_every_other_mechanism(world: World) -> None:
-    everything = (*MECHANISMS, *FUSED)
+    everything = [name for name in (*MECHANISMS, *FUSED) if name != NAME]
     world.trees.merged("dflash", NAME, *everything)
     world.trees.merged("dspark", *everything[::-1], NAME)
 
@@ -406,7 +406,7 @@ def test_it_merges_with_every_other_mechanism(world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_all_together(world: World, name: str) -> None:
-    engine = world.engine(name, *MECHANISMS, NAME, *FUSED)
+    engine = world.engine(name, *MECHANISMS, *FUSED)
     assert engine.model.fused is not None and block_drafter(engine)._fused is not None
     world.answer(engine)
 
