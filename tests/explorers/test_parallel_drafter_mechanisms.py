@@ -162,11 +162,46 @@ def test_tokens_of_list_and_prompt_are_drafted_and_the_best_of_them(
 @pytest.mark.parametrize("name", KINDS)
 def test_unsure_drafts_are_cut(world: World, name: str) -> None:
     stock, engine = world.engine(name), world.engine(name, "confident_block_length")
+    inner = block_drafter(engine)
+    assert inner._schedule is not None
+    inner._schedule = lambda sure: [
+        next((i for i, c in enumerate(s) if c < 0.8), len(s)) for s in sure
+    ]
     theirs, ours = recorded(stock), recorded(engine)
     before, after = world.answer(stock), world.answer(engine)
     assert after.drafted < before.drafted
     both = ours.keys() & theirs.keys()
     assert len(both) > 10 and all(theirs[c][: len(ours[c])] == ours[c] for c in both)
+
+
+def test_a_candidates_share_is_its_softmax(world: World) -> None:
+    """Slot by slot along the path, in FP64, as the equation of CandidateSelector says."""
+    engine = world.engine("dflash", "confident_block_length")
+    inner, checked = block_drafter(engine), list[float]()
+    selector, said = inner._selector, list[float]()
+    select = selector.select
+
+    def check(unary: Any, hidden: Any, anchors: Any, asks: Any, schedule: Any, idle: int) -> Any:
+        def keep(sure: list[list[float]]) -> list[int]:
+            said[:] = sure[0]
+            return [len(s) for s in sure]
+
+        proposal = select(unary, hidden, anchors, asks, keep, idle)
+        before = int(anchors[0])
+        first, last = selector._predecessor.double(), selector._successor.double()
+        for t, token in enumerate(proposal.tokens[0]):
+            best = unary[0, t].double().topk(selector._top_k)
+            gate = selector._projection(hidden[0, t][None])[0].double()
+            scores = best.values + last[best.indices] @ (first[before] * gate)
+            shares = scores.softmax(-1)
+            assert int(best.indices[shares.argmax()]) == token
+            checked.append(abs(float(shares.max()) - said[t]))
+            before = token
+        return proposal
+
+    selector.select = check
+    world.answer(engine)
+    assert len(checked) > 100 and max(checked) < 1e-4
 
 
 @pytest.mark.parametrize("name", KINDS)
