@@ -20,6 +20,7 @@ W12_BYTES = 1536  # of a stored 16x64 block
 RAW_BYTES = 2048
 MAX_ROOM = 4095  # escape entries of a stage
 USUAL_ROOM = 384  # more than what 1 % of escapes needs in a stage
+_FEW_ROOM = 64  # above what 0.02 % of escapes need
 _FAR = 64  # k blocks
 _MORE_BUSY = 1.18
 
@@ -144,19 +145,22 @@ def launch(
     grouped = wgmma and tiles >= (2 if full else 6) and schedule.warps(True) <= MAX_CONSUMERS
     deep = deepest(schedule, block, room, tiles, shared_bytes)
     weights = schedule.split * schedule.chunk * schedule.row_warps * block
-    enough = max(3, _in_flight(schedule, block, dependent) // weights)
+    chained = dependent and room <= _FEW_ROOM
+    least = 4 if dependent and room > _FEW_ROOM and schedule.row_warps < 8 else 3
+    enough = max(least, _in_flight(schedule, block, chained) // weights)
     partials = -(-_partial_bytes(schedule, tiles) // stage_bytes(schedule, block, room, tiles))
     return Launch(grouped, max(min(deep, enough), partials))
 
 
-def _in_flight(schedule: Schedule, block: int, dependent: bool) -> int:
+def _in_flight(schedule: Schedule, block: int, chained: bool) -> int:
     """Bytes of weights a thread block asks for ahead: with much more on its way than the memory
-    needs, some thread blocks end late."""
+    needs, some thread blocks end late. `chained`: a dependent launch with few escapes, whose
+    stages are read as soon as they arrive."""
     if block >= RAW_BYTES:
         return 160_000
     if schedule.row_warps < 8:
         return 96_000
-    return 150_000 if dependent else 120_000
+    return 150_000 if chained else 120_000
 
 
 def _fits(schedule: Schedule, shared_bytes: int) -> bool:
