@@ -101,7 +101,7 @@ def describe(state: ServerState) -> dict[str, Any]:
 
 def component_times(times: PhaseTimes) -> dict[str, Any]:
     """Seconds per component and their counts since the last flush. `layers` is the decoder's
-    forward as a whole; `python -m native_engine.bench` splits it by operator."""
+    forward as a whole; `python -m native_tools.bench` splits it by operator."""
     return {
         "unit": "s",
         "steps": times.steps,
