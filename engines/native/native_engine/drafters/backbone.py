@@ -16,7 +16,7 @@ from native_engine.drafters.dynamic_conv import DynamicConv, convolved
 from native_engine.linear import Linear
 from native_engine.llama import swiglu
 from native_engine.rope import rotate_, rotate_into
-from native_engine.targets.norms import RmsNorm
+from native_engine.targets.modules import RmsNorm
 from native_engine.targets.source import TensorSource
 
 Pack = Callable[[Tensor], Linear]

@@ -12,7 +12,7 @@ from native_engine.errors import ConfigError
 from native_engine.linear import linear_backend
 from native_engine.tables import unknown_name
 from native_engine.targets.hf_config import HfConfig
-from native_engine.targets.mlp import Pack
+from native_engine.targets.modules import Pack
 from native_engine.targets.protocol import Target
 from native_engine.targets.source import DummySource, SafetensorsSource, TensorSource
 

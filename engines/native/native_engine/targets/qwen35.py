@@ -5,10 +5,10 @@ norms, the decay of the delta net, its recurrence and its gated norm."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,24 +16,19 @@ from torch import Tensor
 
 from native_engine.errors import ConfigError
 from native_engine.linear import Linear
-from native_engine.llama import swiglu
 from native_engine.rope import rotate_
 from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.fp8 import Fp8Linear, take_fp8
 from native_engine.targets.gated_delta import DeltaShape, DeltaWeights
 from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.hybrid_state import HybridState
-from native_engine.targets.mlp import Pack
-from native_engine.targets.norms import RmsNorm
+from native_engine.targets.modules import GatedMlp, Pack, Reader, RmsNorm
 from native_engine.targets.protocol import Rows, TargetState
 from native_engine.targets.qwen35_config import FULL, Qwen35Config
 from native_engine.targets.source import TensorSource
 
-
-class Mixer(Protocol):
-    """Mixes rows along their sequences, before the output projection: `[total, width]`."""
-
-    def __call__(self, x: Tensor, step: Step) -> Tensor: ...
+Mixer = Callable[[Tensor, Step], Tensor]
+"""Mixes rows along their sequences, before the output projection: `[total, width]`."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +79,11 @@ class Layer(NamedTuple):
     mixer: Mixer
     out: Linear
     post_norm: RmsNorm
-    gate_up: Linear
-    down: Linear
+    mlp: GatedMlp
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         x = self.out.add(self.mixer(self.input_norm(x), step), x)
-        return self.down.add(swiglu(self.gate_up(self.post_norm(x))), x)
+        return self.mlp.add(self.post_norm(x), x)
 
 
 class Qwen35(DecoderTarget):
@@ -120,48 +114,37 @@ class Qwen35(DecoderTarget):
         return step._replace(mix=partial(state.mix, state.begin(rows)))
 
 
-class _Reader:
-    """Takes layers from a source, fusing matrices that read the same rows."""
+class _Reader(Reader):
+    """Layers of a hybrid, FP8 where the checkpoint has them so."""
 
     def __init__(self, config: Qwen35Config, source: TensorSource, pack: Pack) -> None:
-        self.config, self.source, self._pack = config, source, pack
+        super().__init__(source, pack, config.shape.rms_norm_eps, centred=True)
+        self.config = config
         self.delta: list[DeltaWeights] = []
         self._attentions = 0
 
-    def norm(self, name: str, dim: int) -> RmsNorm:
-        return RmsNorm(self.source.take(f"{name}.weight", dim), self.config.shape.eps, centred=True)
-
-    def linear(self, at: str, modules: Mapping[str, int], width: int) -> Linear:
-        """`modules` of `at` with their output widths, one matrix below the other."""
-        sizes = {f"{at}.{name}": out for name, out in modules.items()}
+    def linear(self, at: str, outs: Mapping[str, int], width: int) -> Linear:
         form = self.config.fp8
+        sizes = {f"{at}.{name}": out for name, out in outs.items()}
         fp8 = {form is not None and form.converts(name) for name in sizes}
         if len(fp8) > 1:
-            raise ConfigError(
-                "config.json modules_to_not_convert: all or none of " + ", ".join(sizes)
-            )
-        if form is not None and fp8 == {True}:
-            parts = [take_fp8(self.source, name, out, width) for name, out in sizes.items()]
-            return Fp8Linear(parts, form.dynamic_activations)
-        weights = [self.source.take(f"{name}.weight", n, width) for name, n in sizes.items()]
-        return self._pack(torch.cat(weights) if len(weights) > 1 else weights[0])
+            text = "config.json modules_to_not_convert: all or none of "
+            raise ConfigError(text + ", ".join(sizes))
+        if form is None or fp8 == {False}:
+            return super().linear(at, outs, width)
+        parts = [take_fp8(self.source, name, out, width) for name, out in sizes.items()]
+        return Fp8Linear(parts, form.dynamic_activations)
 
     def layer(self, index: int) -> Layer:
         c, at = self.config, f"{self.config.prefix}.layers.{index}"
-        d, ff = c.shape.hidden, c.shape.inner
+        d, inner = c.shape.hidden_size, c.shape.intermediate_size
         input_norm = self.norm(f"{at}.input_layernorm", d)
         if c.kinds[index] == FULL:
             mixer, out = self._attention(f"{at}.self_attn")
         else:
             mixer, out = self._delta(f"{at}.linear_attn")
-        return Layer(
-            input_norm=input_norm,
-            mixer=mixer,
-            out=out,
-            post_norm=self.norm(f"{at}.post_attention_layernorm", d),
-            gate_up=self.linear(f"{at}.mlp", {"gate_proj": ff, "up_proj": ff}, d),
-            down=self.linear(f"{at}.mlp", {"down_proj": d}, ff),
-        )
+        post_norm = self.norm(f"{at}.post_attention_layernorm", d)
+        return Layer(input_norm, mixer, out, post_norm, self.mlp(f"{at}.mlp", d, inner))
 
     def _attention(self, at: str) -> tuple[Mixer, Linear]:
         c = self.config.shape
@@ -171,11 +154,11 @@ class _Reader:
             index=self._attentions - 1,
             shape=c,
             rotary_dims=self.config.rotary_dims,
-            qkv=self.linear(at, projections, c.hidden),
+            qkv=self.linear(at, projections, c.hidden_size),
             q_norm=self.norm(f"{at}.q_norm", c.head_dim),
             k_norm=self.norm(f"{at}.k_norm", c.head_dim),
         )
-        return mixer, self.linear(at, {"o_proj": c.hidden}, c.q_width)
+        return mixer, self.linear(at, {"o_proj": c.hidden_size}, c.q_width)
 
     def _delta(self, at: str) -> tuple[Mixer, Linear]:
         c, s, wide = self.config.shape, self.config.delta, torch.float32
@@ -189,20 +172,20 @@ class _Reader:
         mixer = GatedDeltaNet(
             index=len(self.delta) - 1,
             shape=s,
-            qkvz=self.linear(at, projections, c.hidden),
-            ba=self.linear(at, {"in_proj_b": heads, "in_proj_a": heads}, c.hidden),
-            norm=RmsNorm(take(f"{at}.norm.weight", s.value_dim, dtype=wide), c.eps),
+            qkvz=self.linear(at, projections, c.hidden_size),
+            ba=self.linear(at, {"in_proj_b": heads, "in_proj_a": heads}, c.hidden_size),
+            norm=RmsNorm(take(f"{at}.norm.weight", s.value_dim, dtype=wide), c.rms_norm_eps),
         )
-        return mixer, self.linear(at, {"out_proj": c.hidden}, values)
+        return mixer, self.linear(at, {"out_proj": c.hidden_size}, values)
 
 
 def load(config: HfConfig, source: TensorSource, pack: Pack) -> Qwen35:
     """The target a config.json describes, from `source` (targets/load.py)."""
     c = Qwen35Config.read(config)
-    reader, size = _Reader(c, source, pack), (c.shape.vocab, c.shape.hidden)
+    reader, size = _Reader(c, source, pack), (c.shape.vocab_size, c.shape.hidden_size)
     table = source.take(f"{c.prefix}.embed_tokens.weight", *size)
     layers = [reader.layer(index) for index in range(len(c.kinds))]
     weights = DeltaWeights(*(torch.stack(parts) for parts in zip(*reader.delta, strict=True)))
-    norm = reader.norm(f"{c.prefix}.norm", c.shape.hidden)
+    norm = reader.norm(f"{c.prefix}.norm", c.shape.hidden_size)
     head = table if c.tied_head else source.take("lm_head.weight", *size)
     return Qwen35(c, table, layers, weights, norm, pack(head))

@@ -35,12 +35,8 @@ class Qwen35Config:
         turn by the same angle: `mrope_section` changes nothing and is not read."""
         sees = config.raw.get("model_type") == "qwen3_5"
         text = config.section("text_config") if sees else config
-        text.require(
-            hidden_act="silu",
-            attention_bias=False,
-            attn_output_gate=True,
-            mamba_ssm_dtype="float32",
-        )
+        text.require(hidden_act="silu", attention_bias=False, attn_output_gate=True)
+        text.require(mamba_ssm_dtype="float32")
         rope = text.rope()
         rope.require(rope_type="default", type="default")
         share = rope.number("partial_rotary_factor", text.number("partial_rotary_factor", 0.25))
@@ -61,7 +57,7 @@ class Qwen35Config:
                 "linear_conv_kernel_dim be at least 2"
             )
         kinds = tuple(text.layer_types(default, (LINEAR, FULL)))
-        shape = DecoderShape.read(text, (None,) * kinds.count(FULL), 1e-6)
+        shape = DecoderShape(**text.shape(1e-6), windows=(None,) * kinds.count(FULL))
         return cls(
             prefix="model.language_model" if sees else "model",
             shape=shape,

@@ -6,6 +6,7 @@ exact shapes with dummy weights, and describes itself (`specfarm inspect-drafter
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -100,6 +101,7 @@ class RecordingSource:
         return torch.empty(shape, dtype=dtype or self._dtype, device="meta")
 
 
-def stacked(source: TensorSource, at: str, outs: dict[str, int], width: int) -> Tensor:
+def stacked(source: TensorSource, at: str, outs: Mapping[str, int], width: int) -> Tensor:
     """Matrices `{at}.{name}.weight` `[out, width]` stacked, so that one product serves."""
-    return torch.cat([source.take(f"{at}.{name}.weight", n, width) for name, n in outs.items()])
+    parts = [source.take(f"{at}.{name}.weight", n, width) for name, n in outs.items()]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
