@@ -20,6 +20,7 @@ from native_engine.server.state import Counters, ServerState
 
 STALLED_S = 30.0
 HEALTH_DEADLINE_S = 20.0
+_COUNTS = ("steps", "rows", "drafted", "committed", "prompt_tokens")
 
 
 def add_admin_api(app: FastAPI, state: ServerState) -> None:
@@ -104,11 +105,7 @@ def component_times(times: PhaseTimes) -> dict[str, Any]:
     forward as a whole; `python -m native_tools.bench` splits it by operator."""
     return {
         "unit": "s",
-        "steps": times.steps,
-        "rows": times.rows,
-        "drafted": times.drafted,
-        "committed": times.committed,
-        "prompt_tokens": times.prompt_tokens,
+        **{name: getattr(times, name) for name in _COUNTS},
         "components": {
             "prefill": times.prefill_s,
             "layers": times.forward_s,

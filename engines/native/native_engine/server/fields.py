@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from native_engine.errors import BadRequest
 
+T = TypeVar("T")
 _SHOWN_CHARACTERS = 80
 
 
@@ -31,41 +32,24 @@ class Fields:
     def fail(self, name: str, problem: str) -> BadRequest:
         return BadRequest(self._where + name, problem)
 
-    def integer(self, name: str, default: int, low: int, high: int) -> int:
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if type(value) is not int or not low <= value <= high:
-            raise self.fail(name, f"an integer from {low} to {high} is needed, got {shown(value)}")
-        return value
-
-    def optional_integer(self, name: str, low: int, high: int) -> int | None:
-        return None if self.raw.get(name) is None else self.integer(name, low, low, high)
+    def integer(self, name: str, default: T, low: int, high: int) -> int | T:
+        needed = f"an integer from {low} to {high}"
+        return self._read(name, default, lambda v: type(v) is int and low <= v <= high, needed)
 
     def number(self, name: str, default: float, above: float, high: float) -> float:
         """Greater than `above`, at most `high`."""
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if type(value) not in (int, float) or not above < value <= high:
-            raise self.fail(name, f"a number above {above} to {high} is needed, got {shown(value)}")
-        return float(value)
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.fail(name, f"true or false is needed, got {shown(value)}")
-        return value
+        def right(value: Any) -> bool:
+            return type(value) in (int, float) and above < value <= high
 
-    def text(self, name: str, default: str = "") -> str:
+        return float(self._read(name, default, right, f"a number above {above} to {high}"))
+
+    def flag(self, name: str) -> bool:
+        return self._read(name, False, lambda value: type(value) is bool, "true or false")
+
+    def text(self, name: str) -> str:
         """Raises BadRequest also for a lone surrogate: no reply could repeat it."""
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise self.fail(name, f"a string is needed, got {shown(value)}")
+        value = self._read(name, "", lambda value: isinstance(value, str), "a string")
         try:
             value.encode()
         except UnicodeEncodeError as error:
@@ -73,11 +57,8 @@ class Fields:
         return value
 
     def table(self, name: str) -> Fields:
-        value = self.raw.get(name)
-        if value is None:
-            value = {}
-        if not isinstance(value, dict):
-            raise self.fail(name, f"an object is needed, got {shown(value)}")
+        nothing: dict[str, Any] = {}
+        value = self._read(name, nothing, lambda value: isinstance(value, dict), "an object")
         return Fields(value, f"{self._where}{name}.")
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -97,8 +78,14 @@ class Fields:
             raise self.fail(name, "a list of token ids is needed")
         for i, token in enumerate(value):
             if type(token) is not int or not 0 <= token < vocab_size:
-                raise self.fail(
-                    f"{name}[{i}]",
-                    f"a token id from 0 to {vocab_size - 1} is needed, got {shown(token)}",
-                )
+                needed = f"a token id from 0 to {vocab_size - 1} is needed"
+                raise self.fail(f"{name}[{i}]", f"{needed}, got {shown(token)}")
         return tuple(value)
+
+    def _read(self, name: str, default: T, right: Callable[[Any], bool], needed: str) -> T:
+        value: T | None = self.raw.get(name)
+        if value is None:
+            return default
+        if not right(value):
+            raise self.fail(name, f"{needed} is needed, got {shown(value)}")
+        return value

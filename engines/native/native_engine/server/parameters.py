@@ -17,6 +17,8 @@ from native_engine.server.fields import Fields, shown
 
 _GREEDY = "decoding is greedy"
 _UNSERVED = "this engine does not serve it"
+_ONE_ANSWER = "one answer a prompt"
+_LOGPROBS = "/generate returns log-probabilities"
 _NAME_CHARACTERS = 80
 _SAMPLED = frozenset({"temperature", "top_p", "top_k"})
 
@@ -25,8 +27,8 @@ _SAMPLED = frozenset({"temperature", "top_p", "top_k"})
 class Neutral:
     """The values that ask for nothing, and why no other is served."""
 
-    values: tuple[Any, ...] = ()
-    reason: str = _UNSERVED
+    values: tuple[Any, ...]
+    reason: str
 
     def allows(self, value: Any) -> bool:
         # 1 == True in Python; in JSON they are different values.
@@ -77,102 +79,74 @@ class Parameters:
         return safe, f"unknown parameter; known: {', '.join(sorted(self.read))}"
 
 
-_SAMPLING = {
-    "temperature": Neutral((0,), _GREEDY),
-    "top_p": Neutral((1,), _GREEDY),
+def _neutral(names: str, *values: Any, reason: str = _UNSERVED) -> dict[str, Neutral]:
+    return dict.fromkeys(names.split(), Neutral(values, reason))
+
+
+_SAMPLING = (
+    _neutral("temperature min_p frequency_penalty presence_penalty", 0, reason=_GREEDY)
+    | _neutral("top_p repetition_penalty", 1, reason=_GREEDY)
     # Of one token the best is the greedy choice.
-    "top_k": Neutral((-1, 1), _GREEDY),
-    "min_p": Neutral((0,), _GREEDY),
-    "frequency_penalty": Neutral((0,), _GREEDY),
-    "presence_penalty": Neutral((0,), _GREEDY),
-    "repetition_penalty": Neutral((1,), _GREEDY),
-    "logit_bias": Neutral(({},), _GREEDY),
-    "n": Neutral((1,), "one answer a prompt"),
-}
-_SGLANG_SAMPLING = _SAMPLING | {
-    "min_new_tokens": Neutral((0,)),
-    "skip_special_tokens": Neutral((True,)),
-    "spaces_between_special_tokens": Neutral((True,)),
-    "no_stop_trim": Neutral((False,)),
-    "stream_interval": Neutral((1,)),
-    "custom_params": Neutral(({},)),
-    "json_schema": Neutral(),
-    "regex": Neutral(),
-    "ebnf": Neutral(),
-    "structural_tag": Neutral(),
-    "stop_regex": Neutral(([], "")),
-}
+    | _neutral("top_k", -1, 1, reason=_GREEDY)
+    | _neutral("logit_bias", {}, reason=_GREEDY)
+    | _neutral("n", 1, reason=_ONE_ANSWER)
+    | _neutral("skip_special_tokens spaces_between_special_tokens", True)
+    | _neutral("no_stop_trim", False)
+    | _neutral("min_new_tokens", 0)
+    | _neutral("stream_interval", 1)
+    | _neutral("custom_params", {})
+    | _neutral("stop_regex", [], "")
+    | _neutral("json_schema regex ebnf structural_tag")
+)
 _STOPS = frozenset({"stop", "stop_token_ids", "ignore_eos"})
 
 GENERATE = Parameters(
     frozenset({"input_ids", "text", "sampling_params", "stream", "rid"})
     | {"return_logprob", "logprob_start_len", "top_logprobs_num", "return_raw_logits_topk"},
-    {
-        "return_text_in_logprobs": Neutral((False,)),
-        "return_hidden_states": Neutral((False,)),
-        "token_ids_logprob": Neutral(([],)),
-        "image_data": Neutral(([],)),
-        "input_embeds": Neutral(),
-        "lora_path": Neutral(),
-        "session_params": Neutral(({},)),
-        "custom_logit_processor": Neutral(),
-    },
+    _neutral("return_text_in_logprobs return_hidden_states", False)
+    | _neutral("token_ids_logprob image_data", [])
+    | _neutral("session_params", {})
+    | _neutral("input_embeds lora_path custom_logit_processor"),
     frozenset({"log_metrics", "priority"}),
 )
-SAMPLING = Parameters(_STOPS | {"max_new_tokens"}, _SGLANG_SAMPLING, frozenset({"sampling_seed"}))
+SAMPLING = Parameters(_STOPS | {"max_new_tokens"}, _SAMPLING, frozenset({"sampling_seed"}))
 
-_OPENAI = _SGLANG_SAMPLING | {"min_tokens": Neutral((0,)), "store": Neutral((False,))}
+_OPENAI = _SAMPLING | _neutral("min_tokens", 0) | _neutral("store", False)
+_OPENAI |= _neutral("logprobs", False, reason=_LOGPROBS)
 _OPENAI_IDLE = frozenset({"model", "seed", "user", "metadata", "service_tier"})
 
 COMPLETION = Parameters(
     _STOPS | {"prompt", "max_tokens", "stream", "stream_options"},
     _OPENAI
-    | {
-        "logprobs": Neutral((False,), "/generate returns log-probabilities"),
-        "echo": Neutral((False,)),
-        "suffix": Neutral(("",)),
-        "best_of": Neutral((1,), "one answer a prompt"),
-    },
+    | _neutral("echo", False)
+    | _neutral("suffix", "")
+    | _neutral("best_of", 1, reason=_ONE_ANSWER),
     _OPENAI_IDLE,
 )
 CHAT = Parameters(
     _STOPS | {"messages", "max_tokens", "max_completion_tokens", "stream", "stream_options"},
     _OPENAI
-    | {
-        "logprobs": Neutral((False,), "/generate returns log-probabilities"),
-        "top_logprobs": Neutral((0,), "/generate returns log-probabilities"),
-        "tools": Neutral(([],)),
-        "tool_choice": Neutral(("none", "auto")),
-        "functions": Neutral(([],)),
-        "function_call": Neutral(("none", "auto")),
-        "response_format": Neutral(({"type": "text"},)),
-        "modalities": Neutral((["text"],)),
-        "audio": Neutral(),
-        "prediction": Neutral(),
-        "reasoning_effort": Neutral(("none",)),
-        "web_search_options": Neutral(),
-        "chat_template_kwargs": Neutral(({},)),
-        "continue_final_message": Neutral((False,)),
-    },
+    | _neutral("top_logprobs", 0, reason=_LOGPROBS)
+    | _neutral("tools functions", [])
+    | _neutral("tool_choice function_call", "none", "auto")
+    | _neutral("response_format", {"type": "text"})
+    | _neutral("modalities", ["text"])
+    | _neutral("reasoning_effort", "none")
+    | _neutral("chat_template_kwargs", {})
+    | _neutral("continue_final_message", False)
+    | _neutral("audio prediction web_search_options"),
     _OPENAI_IDLE | {"parallel_tool_calls", "safety_identifier", "prompt_cache_key"},
 )
 STREAM_OPTIONS = Parameters(
     frozenset({"include_usage"}),
-    {"continuous_usage_stats": Neutral((False,))},
+    _neutral("continuous_usage_stats", False),
     # Padding against eavesdroppers on encrypted streams; none is added to these.
     frozenset({"include_obfuscation"}),
 )
 # What an answer of this or another server carries when a client sends it back as history.
 MESSAGE = Parameters(
     frozenset({"role", "content"}),
-    {
-        "refusal": Neutral(("",)),
-        "annotations": Neutral(([],)),
-        "audio": Neutral(),
-        "tool_calls": Neutral(([],)),
-        "function_call": Neutral(),
-        "tool_call_id": Neutral(),
-        "reasoning_content": Neutral(("",)),
-        "name": Neutral(),
-    },
+    _neutral("refusal reasoning_content", "")
+    | _neutral("annotations tool_calls", [])
+    | _neutral("audio function_call tool_call_id name"),
 )
