@@ -19,7 +19,6 @@ class Linear(Protocol):
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """`x @ W.T + residual`; neither argument is changed."""
-        ...
 
 
 class PlainLinear:

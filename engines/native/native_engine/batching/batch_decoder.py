@@ -88,12 +88,8 @@ class BatchDecoder:
             begin = part.running.held
             ids += part.running.tokens[begin : begin + part.known]
             ids += part.draft.tokens
-        rows = Rows(
-            torch.tensor(ids).to(self.target.device),
-            tuple(part.running.slot for part in parts),
-            tuple(part.running.held for part in parts),
-            tuple(part.rows for part in parts),
-        )
+        runs = [(part.running.slot, part.running.held, part.rows) for part in parts]
+        rows = Rows.of(torch.tensor(ids).to(self.target.device), runs)
         taps = self.drafter.taps if self.drafter is not None else ()
         forward = self.target.forward(rows, self.state, taps)
         t2 = self._clock()
@@ -153,12 +149,8 @@ class BatchDecoder:
             return
         spans = [(s, n) for s, n in zip(computed.rows.spans, kept, strict=True) if n]
         wanted = [row for span, n in spans for row in range(span.begin, span.begin + n)]
-        rows = Rows(
-            _rows_of(computed.rows.ids, wanted),
-            tuple(span.slot for span, _ in spans),
-            tuple(span.start for span, _ in spans),
-            tuple(n for _, n in spans),
-        )
+        runs = [(span.slot, span.start, n) for span, n in spans]
+        rows = Rows.of(_rows_of(computed.rows.ids, wanted), runs)
         try:
             self.drafter.observe(rows, [_rows_of(tap, wanted) for tap in computed.forward.taps])
         except Exception as error:

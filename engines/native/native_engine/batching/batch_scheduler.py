@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
 from typing import NamedTuple
 
 import torch
@@ -14,7 +12,7 @@ from native_engine.batching.batch_engine import BatchEngine
 from native_engine.batching.sequence import Running
 from native_engine.errors import QueueFull, TooManyRequests
 from native_engine.requests import GenerateResult
-from native_engine.scheduler import Job
+from native_engine.scheduler import Job, Scheduler
 
 _log = logging.getLogger(__name__)
 
@@ -24,24 +22,16 @@ class _Admitted(NamedTuple):
     running: Running
 
 
-class BatchScheduler:
-    """`submit` from any thread; requests get slots in order of arrival. Callbacks of a job are
-    called on the engine thread: they must return at once."""
+class BatchScheduler(Scheduler):
+    """The queue of the single path, before slots. `submit` from any thread; requests get slots in
+    order of arrival. Callbacks of a job are called on the engine thread: they must return at
+    once."""
+
+    engine: BatchEngine  # type: ignore[assignment]
 
     def __init__(self, engine: BatchEngine, max_queued: int) -> None:
-        self.engine = engine
-        self.max_queued = max_queued
-        self.last_progress = time.monotonic()
-        self._waiting: deque[Job] = deque()
         self._admitted: list[_Admitted] = []
-        self._closed = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+        super().__init__(engine, max_queued)  # type: ignore[arg-type]
 
     @property
     def load(self) -> tuple[int, int]:
@@ -68,13 +58,6 @@ class BatchScheduler:
                 )
             self._waiting.extend(jobs)
             self._changed.notify()
-
-    def cancel(self, job: Job) -> None:
-        """Stop a job before its next step, or take it out of the queue."""
-        job.cancelled.set()
-        with self._changed:
-            if job in self._waiting:
-                self._waiting.remove(job)
 
     def flush(self) -> None:
         """Forget what earlier requests left in free slots, and the count of dropped drafts."""

@@ -3,8 +3,7 @@ values, and a block of rows that attends to them (DFlash, arXiv 2602.06036, sect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,66 +12,35 @@ from native_engine.drafters.attention import BlockRows
 from native_engine.drafters.config import DrafterConfig
 from native_engine.drafters.context_cache import Angles, ContextCache, Places
 from native_engine.drafters.dynamic_conv import DynamicConv, convolved
-from native_engine.linear import Linear
 from native_engine.llama import swiglu
 from native_engine.rope import rotate_, rotate_into
-from native_engine.targets.modules import RmsNorm
+from native_engine.targets.modules import Pack, Reader, RmsNorm
 from native_engine.targets.source import TensorSource
 
-Pack = Callable[[Tensor], Linear]
 
-
-@dataclass(frozen=True)
 class DraftLayer:
-    """One pre-norm layer; `window` and `causal` say what its rows see."""
+    """Pre-norm layer `i`; `window` and `causal` say what its rows see. kv: its k_proj above its
+    v_proj, `[2 * kv_heads * head_dim, hidden]`."""
 
-    window: int | None
-    causal: bool
-    input_norm: RmsNorm
-    q: Linear
-    kv: Linear
-    q_norm: RmsNorm
-    k_norm: RmsNorm
-    o: Linear
-    attention_conv: DynamicConv | None
-    post_norm: RmsNorm
-    gate_up: Linear
-    down: Linear
-    mlp_conv: DynamicConv | None
-
-    @classmethod
-    def load(
-        cls, config: DrafterConfig, source: TensorSource, i: int, kv: Tensor, pack: Pack
-    ) -> DraftLayer:
-        """`kv`: the layer's k_proj above its v_proj, `[2 * kv_heads * head_dim, hidden]`."""
-        c, at = config, f"layers.{i}"
-        d, ff = c.hidden_size, c.intermediate_size
-
-        def norm(name: str, width: int) -> RmsNorm:
-            return RmsNorm(source.take(f"{at}.{name}.weight", width), c.rms_norm_eps)
-
-        def take(name: str, rows: int, columns: int) -> Tensor:
-            return source.take(f"{at}.{name}_proj.weight", rows, columns)
-
-        def conv(name: str) -> DynamicConv | None:
-            return DynamicConv.load(c, source, f"{at}.{name}", pack) if c.conv else None
-
-        gate_up = (take("mlp.gate", ff, d), take("mlp.up", ff, d))
-        return cls(
-            window=c.windows[i],
-            causal=c.causal[i],
-            input_norm=norm("input_layernorm", d),
-            q=pack(take("self_attn.q", c.heads * c.head_dim, d)),
-            kv=pack(kv),
-            q_norm=norm("self_attn.q_norm", c.head_dim),
-            k_norm=norm("self_attn.k_norm", c.head_dim),
-            o=pack(take("self_attn.o", d, c.heads * c.head_dim)),
-            attention_conv=conv("attention_conv"),
-            post_norm=norm("post_attention_layernorm", d),
-            gate_up=pack(torch.cat(gate_up)),
-            down=pack(take("mlp.down", d, ff)),
-            mlp_conv=conv("mlp_conv"),
+    def __init__(
+        self, config: DrafterConfig, source: TensorSource, i: int, kv: Tensor, pack: Pack
+    ) -> None:
+        c, at, reader = config, f"layers.{i}", Reader(source, pack, config.rms_norm_eps)
+        d, inner, attention = c.hidden_size, c.intermediate_size, f"{at}.self_attn"
+        self.window, self.causal = c.windows[i], c.causal[i]
+        self.input_norm = reader.norm(f"{at}.input_layernorm", d)
+        self.q = reader.linear(attention, {"q_proj": c.q_width}, d)
+        self.kv = pack(kv)
+        self.q_norm = reader.norm(f"{attention}.q_norm", c.head_dim)
+        self.k_norm = reader.norm(f"{attention}.k_norm", c.head_dim)
+        self.o = reader.linear(attention, {"o_proj": d}, c.q_width)
+        self.attention_conv = (
+            DynamicConv(c, source, f"{at}.attention_conv", pack) if c.conv else None
         )
+        self.post_norm = reader.norm(f"{at}.post_attention_layernorm", d)
+        self.gate_up = reader.linear(f"{at}.mlp", {"gate_proj": inner, "up_proj": inner}, d)
+        self.down = reader.linear(f"{at}.mlp", {"down_proj": d}, inner)
+        self.mlp_conv = DynamicConv(c, source, f"{at}.mlp_conv", pack) if c.conv else None
 
 
 class Backbone:
@@ -92,7 +60,7 @@ class Backbone:
         ]
         kv = torch.cat([source.take(name, width, d) for name in names])
         self._layers = [
-            DraftLayer.load(c, source, i, kv[2 * width * i : 2 * width * (i + 1)], pack)
+            DraftLayer(c, source, i, kv[2 * width * i : 2 * width * (i + 1)], pack)
             for i in range(c.layers)
         ]
         self._context_kv = pack(kv)

@@ -150,21 +150,17 @@ class HybridState:
 
 
 def _group(spans: list[Span], device: torch.device) -> Group:
-    longest = max(span.end - span.begin for span in spans)
-    index = torch.zeros(len(spans), longest, dtype=torch.int64)
-    true = torch.zeros(len(spans), longest, dtype=torch.bool)
-    for i, span in enumerate(spans):
-        count = span.end - span.begin
-        # Padded with a row of its own: one of another sequence may hold NaN, which no mask stops.
-        index[i] = span.begin
-        index[i, :count] = torch.arange(span.begin, span.end)
-        true[i, :count] = True
-    only = spans[0].slot
+    begins = torch.tensor([[span.begin] for span in spans])
+    counts = torch.tensor([[span.end - span.begin] for span in spans])
+    longest, only = int(counts.max()), spans[0].slot
+    at = torch.arange(longest)
+    true = at < counts
+    # Padded with a row of its own: one of another sequence may hold NaN, which no mask stops.
+    index = begins + at * true
+    slots = torch.tensor([span.slot for span in spans], device=device)
     return Group(
         # One sequence's state is read in place, not gathered.
-        where=slice(only, only + 1)
-        if len(spans) == 1
-        else torch.tensor([span.slot for span in spans], device=device),
+        where=slice(only, only + 1) if len(spans) == 1 else slots,
         index=index.to(device),
         rows=index[true].to(device),
         places=true.flatten().nonzero().squeeze(1).to(device),

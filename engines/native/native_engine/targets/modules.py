@@ -66,11 +66,11 @@ class GatedMlp:
     `down(silu(gate(x)) * up(x))`, `[rows, hidden]` to `[rows, hidden]`."""
 
     def __init__(self, gate_up: Linear, down: Linear) -> None:
-        self._gate_up, self._down = gate_up, down
+        self.gate_up, self.down = gate_up, down
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._down(swiglu(self._gate_up(x)))
+        return self.down(swiglu(self.gate_up(x)))
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """`mlp(x) + residual`."""
-        return self._down.add(swiglu(self._gate_up(x)), residual)
+        return self.down.add(swiglu(self.gate_up(x)), residual)

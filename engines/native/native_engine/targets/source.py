@@ -6,7 +6,7 @@ exact shapes with dummy weights, and describes itself (`specfarm inspect-drafter
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,11 +31,10 @@ class TensorSource(Protocol):
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Tensor `name`; WeightsError when it is missing or misshapen. `dtype`: another than the
         model's (FP8 weights, FP32 gates)."""
-        ...
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds `name` (optional tensors)."""
-        ...
+        return True
 
 
 class SafetensorsSource:
@@ -62,7 +61,7 @@ class SafetensorsSource:
         return tensor.to(device=self._device, dtype=dtype or self._dtype)
 
 
-class DummySource:
+class DummySource(TensorSource):
     """Random weights N(0, 0.02), seeded, made on the device. `gain`: what the gains of norms are
     about, 0 where the model adds 1 to them (doubled in every layer they would amplify rounding)."""
 
@@ -72,9 +71,6 @@ class DummySource:
         self._dtype, self._device, self._gain = dtype, device, gain
         self._generator = torch.Generator(device).manual_seed(seed)
 
-    def has(self, name: str) -> bool:
-        return True
-
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         tensor = torch.empty(shape, dtype=torch.bfloat16, device=self._device)
         mean = self._gain if "norm" in name else 0.0
@@ -82,11 +78,12 @@ class DummySource:
         return tensor.to(dtype or self._dtype)
 
 
-class RecordingSource:
-    """Keeps names and shapes and hands out tensors without storage: a model described, not read."""
+class RecordingSource(TensorSource):
+    """Keeps names and shapes and hands out tensors without storage: a model described, not read.
+    present: the optional tensors there are, None for all."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
+    def __init__(self, dtype: torch.dtype, present: Container[str] | None = None) -> None:
+        self._dtype, self._present = dtype, present
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     @property
@@ -94,7 +91,7 @@ class RecordingSource:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def has(self, name: str) -> bool:
-        return True
+        return self._present is None or name in self._present
 
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         self.shapes[name] = shape
