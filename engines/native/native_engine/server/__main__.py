@@ -94,7 +94,7 @@ def build_state(args: argparse.Namespace) -> ServerState:
     has_text = (args.model_dir / "tokenizer.json").exists()
     tokenizer = Tokenizer(args.model_dir) if has_text else None
     decode = tokenizer.decode if tokenizer else None
-    scheduler: Scheduler
+    scheduler: Scheduler | BatchScheduler
     if batched(args, knobs):
         options = BatchOptions(**{f.name: flags[f.name] for f in fields(BatchOptions)})
         batch = load_batch_engine(options, knobs, decode)

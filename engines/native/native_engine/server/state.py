@@ -53,7 +53,7 @@ class Counters:
 class ServerState:
     facts: LaunchFacts
     knobs: EngineConfig
-    scheduler: Scheduler
+    scheduler: Scheduler | BatchScheduler
     tokenizer: Tokenizer | None
     counters: Counters = field(default_factory=Counters)
     started: float = field(default_factory=time.time)
