@@ -10,7 +10,7 @@ from typing import Any
 
 from native_engine.errors import ConfigError
 from native_engine.tables import read_table
-from native_engine.targets.hf_config import DENSE, HfConfig, ModelShape, eos_token_ids
+from native_engine.targets.hf_config import HfConfig, ModelShape, eos_token_ids
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class ModelConfig(ModelShape):
 
         Raises ConfigError for an architecture variant this engine does not compute."""
         config = HfConfig.from_folder(folder)
-        config.require(model_type="llama", **DENSE)
+        config.require(model_type="llama")
+        config.require_dense()
         return cls(
             **config.shape(1e-6),
             rope_theta=config.rope_theta(),

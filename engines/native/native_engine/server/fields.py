@@ -1,4 +1,5 @@
-"""Reading a JSON object field by field; what is wrong is a BadRequest that names the field."""
+"""A request's body, bounded in size before it is parsed, and its fields, one by one; what is wrong
+is a BadRequest that names the field."""
 
 from __future__ import annotations
 
@@ -7,10 +8,18 @@ import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from native_engine.errors import BadRequest
+from fastapi import Request
+
+from native_engine.errors import BadRequest, NativeEngineError
 
 T = TypeVar("T")
+# 128 prompts of 2,048 ids are 2 MB; the launch flag --max-body-bytes sets another limit.
+MAX_BODY_BYTES = 16 * 2**20
 _SHOWN_CHARACTERS = 80
+
+
+class BodyTooLarge(NativeEngineError):
+    """The body is longer than this server reads (HTTP 413)."""
 
 
 def shown(value: Any) -> str:
@@ -89,3 +98,26 @@ class Fields:
         if not right(value):
             raise self.fail(name, f"{needed} is needed, got {shown(value)}")
         return value
+
+
+async def read_fields(http: Request, limit: int) -> Fields:
+    """The body of `http`, a JSON object; of a longer one than `limit` bytes the rest is not kept.
+
+    Raises BodyTooLarge, or BadRequest for what is no JSON object."""
+    body = bytearray()
+    async for chunk in http.stream():
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge(
+                f"body: longer than {limit} bytes; send fewer prompts a request, or start the "
+                "server with a larger --max-body-bytes"
+            )
+    try:
+        value = json.loads(bytes(body))
+    except RecursionError as error:
+        raise BadRequest("body", "nested too deeply") from error
+    except ValueError as error:
+        raise BadRequest("body", f"not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("body", "a JSON object is needed")
+    return Fields(value)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from native_engine.errors import BadRequest
 from native_engine.requests import GenerateRequest, LogprobOptions, SamplingOptions
@@ -28,13 +26,12 @@ class GenerateCall:
     stream: bool
 
 
-def parse_generate(raw: Mapping[str, Any], state: ServerState) -> GenerateCall:
+def parse_generate(fields: Fields, state: ServerState) -> GenerateCall:
     """Raises BadRequest naming the field."""
-    fields = Fields(raw)
     GENERATE.check(fields)
     prompts, batched = _prompts(fields, state)
     sampling = fields.table("sampling_params")
-    (SAMPLING.with_sampling() if state.batch is not None else SAMPLING).check(sampling)
+    SAMPLING.check(sampling, sampled=state.batch is not None)
     stream = fields.flag("stream")
     if stream and batched:
         raise fields.fail("stream", "one prompt a streamed request")

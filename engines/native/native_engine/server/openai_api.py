@@ -14,9 +14,8 @@ from fastapi.responses import JSONResponse, Response
 from native_engine.errors import BadRequest
 from native_engine.requests import GenerateRequest, GenerateResult
 from native_engine.server import parameters
-from native_engine.server.body import read_object
 from native_engine.server.calls import Call, Finished, results, submit
-from native_engine.server.fields import Fields
+from native_engine.server.fields import Fields, read_fields
 from native_engine.server.native_reply import visible_text
 from native_engine.server.native_request import build_request
 from native_engine.server.parameters import MESSAGE, STREAM_OPTIONS, Parameters
@@ -73,9 +72,8 @@ def add_openai_api(app: FastAPI, state: ServerState) -> None:
 
 
 async def _fields(http: Request, state: ServerState, style: Style) -> Fields:
-    fields = Fields(await read_object(http, state.facts.max_body_bytes))
-    accepts = style.accepts if state.batch is None else style.accepts.with_sampling()
-    accepts.check(fields)
+    fields = await read_fields(http, state.facts.max_body_bytes)
+    style.accepts.check(fields, sampled=state.batch is not None)
     return fields
 
 

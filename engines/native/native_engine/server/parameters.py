@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from native_engine.server.fields import Fields, shown
@@ -46,28 +46,21 @@ class Parameters:
     neutral: Mapping[str, Neutral] = field(default_factory=dict)
     idle: frozenset[str] = frozenset()
 
-    def with_sampling(self) -> Parameters:
-        """The same where temperature, top_p, top_k and a seed are served."""
-        rest = {
-            name: replace(rule, reason=_UNSERVED) if rule.reason == _GREEDY else rule
-            for name, rule in self.neutral.items()
-            if name not in _SAMPLED
-        }
-        return Parameters(self.read | _SAMPLED, rest, self.idle)
-
-    def check(self, fields: Fields) -> None:
+    def check(self, fields: Fields, sampled: bool = False) -> None:
         """Raises BadRequest naming an unknown parameter and the nearest known one, or a known one
-        that asks for what this engine does not do."""
+        that asks for what this engine does not do. `sampled`: temperature, top_p, top_k and a seed
+        are served."""
         for name, value in fields.raw.items():
-            if name in self.read or name in self.idle:
+            if name in self.read or name in self.idle or (sampled and name in _SAMPLED):
                 continue
             rule = self.neutral.get(name)
             if rule is None:
                 raise fields.fail(*self._unknown(name))
             if value is not None and not rule.allows(value):
                 served = " or ".join(shown(allowed) for allowed in rule.values)
+                reason = _UNSERVED if sampled and rule.reason == _GREEDY else rule.reason
                 only = f"only {served} is accepted" if served else "leave it out"
-                raise fields.fail(name, f"{rule.reason}: {only}, got {shown(value)}")
+                raise fields.fail(name, f"{reason}: {only}, got {shown(value)}")
 
     def _unknown(self, name: str) -> tuple[str, str]:
         # A lone surrogate could not be encoded into the reply.

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from native_engine.rope import rotate_
 from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
-from native_engine.targets.hf_config import DENSE, HfConfig
+from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.modules import Pack, Reader, RmsNorm
 from native_engine.targets.source import TensorSource
 
 
 def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:
     """Raises ConfigError naming a key whose value is not computed."""
-    config.require(**DENSE)
+    config.require_dense()
     shape = DecoderShape(**config.shape(), windows=config.windows(_layer_types(config)))
     size, qk_norm = (shape.vocab_size, shape.hidden_size), config.raw["model_type"] == "qwen3"
     reader = Reader(source, pack, shape.rms_norm_eps)

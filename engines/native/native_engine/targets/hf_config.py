@@ -11,14 +11,6 @@ from typing import Any
 
 from native_engine.errors import ConfigError
 
-DENSE: dict[str, Any] = {
-    "hidden_act": "silu",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "quantization_config": None,
-}
-"""What Llama and Qwen3 layers compute; checked by `HfConfig.require`."""
-
 
 @dataclass(frozen=True)
 class ModelShape:
@@ -97,6 +89,11 @@ class HfConfig:
         for key, value in computed.items():
             if self.raw.get(key) not in (None, value):
                 raise self.error(key, f"only {value!r} is computed")
+
+    def require_dense(self) -> None:
+        """What layers of Llama and Qwen3 compute."""
+        self.require(hidden_act="silu", attention_bias=False, mlp_bias=False)
+        self.require(quantization_config=None)
 
     def rope_theta(self) -> float:
         """Base of plain RoPE over whole heads. `rope_parameters`, `rope_scaling` or flat keys."""
