@@ -41,6 +41,23 @@ class DraftLayer:
         self.gate_up = reader.linear(f"{at}.mlp", {"gate_proj": inner, "up_proj": inner}, d)
         self.down = reader.linear(f"{at}.mlp", {"down_proj": d}, inner)
         self.mlp_conv = DynamicConv(c, source, f"{at}.mlp_conv", pack) if c.conv else None
+        self._index, self._head_dim = i, c.head_dim
+
+    def __call__(self, x: Tensor, rows: BlockRows, angles: Angles, cache: ContextCache) -> Tensor:
+        def attention(inner: Tensor) -> Tensor:
+            kv = self.kv(inner).view(len(inner), 2, -1, self._head_dim)
+            rotate_into(kv[:, 0], self.k_norm(kv[:, 0]), *angles)
+            cache.write(self._index, rows.places, kv)
+            q = self.q_norm(self.q(inner).view(len(inner), -1, self._head_dim))
+            rotate_(q, *angles)
+            sight = rows.sight(self.window, self.causal)
+            return self.o(rows.attend(q, cache, self._index, sight))
+
+        def mlp(inner: Tensor) -> Tensor:
+            return self.down(swiglu(self.gate_up(inner)))
+
+        x = convolved(self.attention_conv, self.input_norm(x), x, rows.size, attention)
+        return convolved(self.mlp_conv, self.post_norm(x), x, rows.size, mlp)
 
 
 class Backbone:
@@ -92,30 +109,6 @@ class Backbone:
     def block(self, x: Tensor, rows: BlockRows, cache: ContextCache) -> Tensor:
         """Embedded blocks `[n * block, hidden]` to final normed hidden states of that shape."""
         angles = cache.angles(rows.places)
-        for i, layer in enumerate(self._layers):
-            x = self._layer(i, layer, x, rows, angles, cache)
+        for layer in self._layers:
+            x = layer(x, rows, angles, cache)
         return self._norm(x)
-
-    def _layer(
-        self,
-        i: int,
-        layer: DraftLayer,
-        x: Tensor,
-        rows: BlockRows,
-        angles: Angles,
-        cache: ContextCache,
-    ) -> Tensor:
-        def attention(inner: Tensor) -> Tensor:
-            heads = (len(inner), -1, self.config.head_dim)
-            kv = layer.kv(inner).view(len(inner), 2, -1, self.config.head_dim)
-            rotate_into(kv[:, 0], layer.k_norm(kv[:, 0]), *angles)
-            cache.write(i, rows.places, kv)
-            q = layer.q_norm(layer.q(inner).view(heads))
-            rotate_(q, *angles)
-            return layer.o(rows.attend(q, cache, i, rows.sight(layer.window, layer.causal)))
-
-        def mlp(inner: Tensor) -> Tensor:
-            return layer.down(swiglu(layer.gate_up(inner)))
-
-        x = convolved(layer.attention_conv, layer.input_norm(x), x, rows.size, attention)
-        return convolved(layer.mlp_conv, layer.post_norm(x), x, rows.size, mlp)

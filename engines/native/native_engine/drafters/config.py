@@ -200,13 +200,10 @@ def _yarn(rope: HfConfig) -> Yarn | None:
         return None
     if kind != "yarn":
         raise unknown_name(f"{rope.where} rope_type", str(kind), ("default", "yarn"))
-    return Yarn(
-        factor=rope.number("factor"),
-        original=rope.integer("original_max_position_embeddings"),
-        beta_fast=rope.number("beta_fast", 32.0),
-        beta_slow=rope.number("beta_slow", 1.0),
-        attention_factor=_optional(rope, "attention_factor"),
-    )
+    original = rope.integer("original_max_position_embeddings")
+    fast, slow = rope.number("beta_fast", 32.0), rope.number("beta_slow", 1.0)
+    scale = _optional(rope, "attention_factor")
+    return Yarn(rope.number("factor"), original, fast, slow, scale)
 
 
 def _optional(hf: HfConfig, key: str) -> float | None:

@@ -115,15 +115,11 @@ class HybridState:
         accepted = length - self.kv.length(slot)
         last = self._uncommitted.get(slot)
         if accepted < 0:
-            raise StateError(
-                f"slot {slot}: recurrent state cannot go back from {self.kv.length(slot)} to "
-                f"{length} tokens; reset it and run them again"
-            )
+            text = f"recurrent state cannot go back {-accepted} tokens to {length}"
+            raise StateError(slot, f"{text}; reset it and run them again")
         if last and last.group.prompt and 0 < accepted < last.rows:
-            raise StateError(
-                f"slot {slot}: {accepted} of {last.rows} rows; a pass of more than {REPLAY_ROWS} "
-                "rows is committed whole"
-            )
+            text = f"{accepted} of {last.rows} rows; a pass of more than {REPLAY_ROWS}"
+            raise StateError(slot, f"{text} rows is committed whole")
         self.kv.commit(slot, length)
         self._uncommitted.pop(slot, None)
         if accepted and last:

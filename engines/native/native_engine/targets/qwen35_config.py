@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from native_engine.errors import ConfigError
 from native_engine.targets.decoder import DecoderShape
 from native_engine.targets.fp8 import Fp8Format
 from native_engine.targets.gated_delta import DeltaShape
@@ -41,9 +40,8 @@ class Qwen35Config:
         rope.require(rope_type="default", type="default")
         share = rope.number("partial_rotary_factor", text.number("partial_rotary_factor", 0.25))
         period = text.integer("full_attention_interval", 4)
-        default = [
-            LINEAR if (i + 1) % period else FULL for i in range(text.integer("num_hidden_layers"))
-        ]
+        layers = range(1, text.integer("num_hidden_layers") + 1)
+        default = [LINEAR if i % period else FULL for i in layers]
         delta = DeltaShape(
             key_heads=text.integer("linear_num_key_heads", 16),
             value_heads=text.integer("linear_num_value_heads", 32),
@@ -51,11 +49,10 @@ class Qwen35Config:
             value_dim=text.integer("linear_value_head_dim", 128),
             conv_rows=text.integer("linear_conv_kernel_dim", 4) - 1,
         )
-        if delta.value_heads % delta.key_heads or not delta.conv_rows:
-            raise ConfigError(
-                f"{text.where} linear_num_key_heads must divide linear_num_value_heads, and "
-                "linear_conv_kernel_dim be at least 2"
-            )
+        if delta.value_heads % delta.key_heads:
+            raise text.error("linear_num_key_heads", "must divide linear_num_value_heads")
+        if not delta.conv_rows:
+            raise text.error("linear_conv_kernel_dim", "at least 2 is needed")
         kinds = tuple(text.layer_types(default, (LINEAR, FULL)))
         shape = DecoderShape(**text.shape(1e-6), windows=(None,) * kinds.count(FULL))
         return cls(
