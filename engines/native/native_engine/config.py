@@ -40,6 +40,35 @@ class ModelConfig(ModelShape):
 
 
 @dataclass(frozen=True)
+class ServedModel:
+    """What the server asks of a model of any architecture. eos_token_ids: of config.json, its text
+    part and generation_config.json together."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    max_positions: int
+    eos_token_ids: tuple[int, ...]
+    quantised: bool
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> ServedModel:
+        """Raises ConfigError naming the file and the key."""
+        config = HfConfig.from_folder(folder)
+        text = config.section("text_config") if "text_config" in config.raw else config
+        return cls(
+            model_type=str(config.raw.get("model_type", "llama")),
+            vocab_size=text.integer("vocab_size"),
+            hidden_size=text.integer("hidden_size"),
+            layers=text.integer("num_hidden_layers"),
+            max_positions=text.integer("max_position_embeddings", 2048),
+            eos_token_ids=eos_token_ids(folder, config, text),
+            quantised=bool(config.raw.get("quantization_config")),
+        )
+
+
+@dataclass(frozen=True)
 class LinearKnobs:
     """Linear backend by weight dtype: names of `native_engine.linear`."""
 

@@ -99,12 +99,11 @@ class BatchDecoder:
             if part.chooses
             for row in range(span.begin + part.known - 1, span.end)
         ]
-        logits, outcomes = forward.hidden[:0], []
-        if wanted:
-            logits = self.target.logits(_rows_of(forward.hidden, wanted))
+        chosen = _rows_of(forward.hidden, wanted)
+        logits = self.target.logits(chosen) if wanted else chosen
         t3 = self._clock()
-        if wanted:
-            outcomes = self._rule(logits, [part.draft for part in parts if part.chooses])
+        drafts = [part.draft for part in parts if part.chooses]
+        outcomes = self._rule(logits, drafts) if drafts else []
         self._count(parts, (t1 - t0, t2 - t1, t3 - t2, self._clock() - t3))
         return _Computed(parts, rows, forward, logits, outcomes)
 

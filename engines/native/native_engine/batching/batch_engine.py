@@ -14,8 +14,7 @@ from native_engine.batching.ngram_batch import PerSlotDrafter
 from native_engine.batching.replay import ReplayDrafter, ReplayOptions, read_histogram
 from native_engine.batching.sampling import Draft, verify
 from native_engine.batching.sequence import StopRules
-from native_engine.batching.served_model import ServedModel
-from native_engine.config import EngineConfig
+from native_engine.config import EngineConfig, ServedModel
 from native_engine.drafter import DRAFTERS
 from native_engine.drafters.load import load_named
 from native_engine.drafters.options import PARALLEL_DRAFTERS

@@ -13,8 +13,7 @@ import uvicorn
 
 from native_engine.batching.batch_engine import DTYPES, REPLAY, BatchOptions, load_batch_engine
 from native_engine.batching.batch_scheduler import BatchScheduler
-from native_engine.batching.served_model import ServedModel
-from native_engine.config import EngineConfig
+from native_engine.config import EngineConfig, ServedModel
 from native_engine.drafters.options import PARALLEL_DRAFTERS
 from native_engine.engine import load_engine
 from native_engine.errors import ConfigError, NativeEngineError

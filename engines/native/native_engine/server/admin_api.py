@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from native_engine.batching.served_model import ServedModel
+from native_engine.config import ServedModel
 from native_engine.decode import PhaseTimes
 from native_engine.requests import GenerateRequest
 from native_engine.server.calls import results, submit

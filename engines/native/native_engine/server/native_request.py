@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 
 from native_engine.errors import BadRequest
 from native_engine.requests import GenerateRequest, LogprobOptions, SamplingOptions
@@ -17,17 +16,11 @@ COLDEST = 1e-6
 """Colder is greedy, as in SGLang: logits divided by less leave FP32."""
 
 
-@dataclass(frozen=True)
-class GenerateCall:
-    """`batched`: the prompts came as a list, so the reply is a list."""
-
-    requests: tuple[GenerateRequest, ...]
-    batched: bool
-    stream: bool
-
-
-def parse_generate(fields: Fields, state: ServerState) -> GenerateCall:
-    """Raises BadRequest naming the field."""
+def parse_generate(
+    fields: Fields, state: ServerState
+) -> tuple[tuple[GenerateRequest, ...], bool, bool]:
+    """The requests; whether their prompts came as a list, so that the reply is a list; whether to
+    stream. Raises BadRequest naming the field."""
     GENERATE.check(fields)
     prompts, batched = _prompts(fields, state)
     sampling = fields.table("sampling_params")
@@ -47,7 +40,7 @@ def parse_generate(fields: Fields, state: ServerState) -> GenerateCall:
         )
         for i, ids in enumerate(prompts)
     )
-    return GenerateCall(requests, batched, stream)
+    return requests, batched, stream
 
 
 def build_request(

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from native_engine.errors import ConfigError
 from native_engine.linear import Linear
+from native_engine.rope import Rotary
 from native_engine.targets.attention import CausalMasks, RaggedAttention
 from native_engine.targets.hf_config import ModelShape
 from native_engine.targets.kv_slots import KvSlots
 from native_engine.targets.modules import RmsNorm
 from native_engine.targets.protocol import Forward, Rows, TargetState
-from native_engine.targets.rotary import Rotary
 
 
 @dataclass(frozen=True)

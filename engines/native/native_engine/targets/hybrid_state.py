@@ -14,19 +14,12 @@ import torch
 from torch import Tensor
 
 from native_engine.errors import StateError
-from native_engine.targets.gated_delta import (
-    CHUNK_ROWS,
-    DeltaRows,
-    DeltaShape,
-    DeltaWeights,
-    read_rows,
-    replay_rows,
-    run_rows,
-)
+from native_engine.targets import gated_delta
+from native_engine.targets.gated_delta import DeltaRows, DeltaShape, DeltaWeights
 from native_engine.targets.kv_slots import KvSlots
 from native_engine.targets.protocol import Rows, Span
 
-REPLAY_ROWS = CHUNK_ROWS
+REPLAY_ROWS = gated_delta.CHUNK_ROWS
 """A sequence's rows of one forward pass that can be accepted in part; longer runs are prompts."""
 
 
@@ -98,11 +91,11 @@ class HybridState:
             gates = ba[group.index]
             rows = DeltaRows.of(window, gates, weights, shape)
             if group.prompt:
-                read, end = run_rows(rows, state)
+                read, end = gated_delta.run_rows(rows, state)
                 group.ends.append(end)
                 group.windows.append(window[:, -shape.conv_rows :].clone())
             else:
-                read = read_rows(rows, state)
+                read = gated_delta.read_rows(rows, state)
                 group.windows.append(window)
                 group.gates.append(gates)
             true = read.flatten(0, 1).index_select(0, group.places)
@@ -141,7 +134,7 @@ class HybridState:
         window = torch.stack([w[last.member, : kept + accepted] for w in group.windows])
         gates = torch.stack([g[last.member, :accepted] for g in group.gates])
         rows = DeltaRows.of(window, gates, self._weights, self._shape)
-        self.recurrent[slot] = replay_rows(rows, self.recurrent[slot])
+        self.recurrent[slot] = gated_delta.replay_rows(rows, self.recurrent[slot])
         self.conv[slot] = window[:, accepted:]
 
 

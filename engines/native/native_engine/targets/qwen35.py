@@ -149,7 +149,7 @@ class Qwen35(DecoderTarget):
 
 def load(config: HfConfig, source: TensorSource, pack: Pack) -> Qwen35:
     """The target a config.json describes, from `source` (targets/load.py)."""
-    c = Qwen35Config.read(config)
+    c = Qwen35Config(config)
     reader, size = HybridReader(c, source, pack), (c.shape.vocab_size, c.shape.hidden_size)
     table = source.take(f"{c.prefix}.embed_tokens.weight", *size)
     layers = [Layer(reader, index) for index in range(len(c.kinds))]
