@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,8 @@ class Tokenizer:
         if self._template is None:
             raise BadRequest("messages", "this model has no chat template; use /v1/completions")
         try:
-            text = self._template.render(
-                messages=list(messages), add_generation_prompt=True, **self._special
-            )
+            given = {"messages": list(messages), "add_generation_prompt": True}
+            text = self._template.render(given | self._special)
         except TemplateError as error:
             raise BadRequest("messages", f"the chat template refused them: {error}") from error
         return self.encode(text)
@@ -104,10 +104,7 @@ def _template(folder: Path, raw: Mapping[str, Any]) -> Any:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    def to_json(value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
-
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
-    environment.filters["tojson"] = to_json
+    environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
     return environment.from_string(source)

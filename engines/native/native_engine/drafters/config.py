@@ -101,7 +101,7 @@ class DrafterConfig(ModelShape):
         """From the content of a config.json; `where` names it in errors."""
         kind, own_vocab = _kind(raw, where)
         hf = HfConfig(_flat(HfConfig(raw, where)), where)
-        shape, dspark = hf.shape(1e-6), kind == "dspark"
+        shape, dspark, v2 = hf.shape(1e-6), kind == "dspark", kind == "dflash2"
         hf.require(hidden_act="silu", attention_bias=False, rope_is_neox_style=True)
         hf.require(draft_vocab_size=shape["vocab_size"])
         windows = hf.windows(["full_attention"] * shape["layers"])
@@ -123,8 +123,10 @@ class DrafterConfig(ModelShape):
             anchor_predicts=dspark and hf.flag("sample_from_anchor", True),
             own_embedding=own_vocab,
             own_head=own_vocab,
-            conv=_conv(hf) if kind == "dflash2" else None,
-            selector=_selector(hf) if kind == "dflash2" else None,
+            conv=ConvConfig(*hf.integers("conv_kernel_size", "conv_group_size")) if v2 else None,
+            selector=SelectorConfig(*hf.integers("selector_rank", "selector_top_k"))
+            if v2
+            else None,
             markov=markov,
             confidence=dspark and hf.flag("enable_confidence_head"),
             confidence_with_markov=bool(markov) and hf.flag("confidence_head_with_markov", True),
@@ -208,14 +210,6 @@ def _yarn(rope: HfConfig) -> Yarn | None:
 
 def _optional(hf: HfConfig, key: str) -> float | None:
     return None if hf.raw.get(key) is None else hf.number(key)
-
-
-def _conv(hf: HfConfig) -> ConvConfig:
-    return ConvConfig(hf.integer("conv_kernel_size"), hf.integer("conv_group_size"))
-
-
-def _selector(hf: HfConfig) -> SelectorConfig:
-    return SelectorConfig(hf.integer("selector_rank"), hf.integer("selector_top_k"))
 
 
 def _markov(hf: HfConfig) -> MarkovConfig | None:

@@ -61,25 +61,17 @@ def add_openai_api(app: FastAPI, state: ServerState) -> None:
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        fields = await _fields(http, state, COMPLETION)
-        return await _answer(http, state, fields, _prompt_ids(fields, state), COMPLETION)
+        return await _answer(http, state, COMPLETION)
 
     @app.post("/v1/chat/completions")
     async def chat(http: Request) -> Response:
-        fields = await _fields(http, state, CHAT)
-        ids = _tokenizer(state, "messages").chat(_messages(fields))
-        return await _answer(http, state, fields, tuple(ids), CHAT)
+        return await _answer(http, state, CHAT)
 
 
-async def _fields(http: Request, state: ServerState, style: Style) -> Fields:
+async def _answer(http: Request, state: ServerState, style: Style) -> Response:
     fields = await read_fields(http, state.facts.max_body_bytes)
     style.accepts.check(fields, sampled=state.batch is not None)
-    return fields
-
-
-async def _answer(
-    http: Request, state: ServerState, fields: Fields, ids: tuple[int, ...], style: Style
-) -> Response:
+    ids = _chat_ids(fields, state) if style is CHAT else _prompt_ids(fields, state)
     request = _request(state, fields, ids, style)
     stream = fields.flag("stream")
     options = fields.table("stream_options")
@@ -166,7 +158,7 @@ def _prompt_ids(fields: Fields, state: ServerState) -> tuple[int, ...]:
     raise BadRequest("prompt", "a non-empty string or one list of token ids is needed")
 
 
-def _messages(fields: Fields) -> list[dict[str, str]]:
+def _chat_ids(fields: Fields, state: ServerState) -> tuple[int, ...]:
     messages = fields.raw.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("messages", "a non-empty list is needed")
@@ -182,7 +174,7 @@ def _messages(fields: Fields) -> list[dict[str, str]]:
         if not isinstance(content, str):
             raise BadRequest(f"messages[{i}].content", "text is needed")
         plain.append({"role": message["role"], "content": content})
-    return plain
+    return tuple(_tokenizer(state, "messages").chat(plain))
 
 
 def _tokenizer(state: ServerState, field: str) -> Tokenizer:

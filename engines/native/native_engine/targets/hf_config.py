@@ -75,6 +75,9 @@ class HfConfig:
             raise self.error(key, "a positive integer is needed")
         return value
 
+    def integers(self, *keys: str) -> list[int]:
+        return [self.integer(key) for key in keys]
+
     def number(self, key: str, default: float | None = None) -> float:
         value = default if self.raw.get(key) is None else self.raw[key]
         if not isinstance(value, int | float) or isinstance(value, bool):

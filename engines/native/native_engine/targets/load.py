@@ -10,10 +10,11 @@ import torch
 from native_engine.errors import ConfigError
 from native_engine.linear import linear_backend
 from native_engine.tables import unknown_name
-from native_engine.targets import dense, muse, qwen35
+from native_engine.targets import dense, muse
 from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.modules import Pack
 from native_engine.targets.protocol import Target
+from native_engine.targets.qwen35 import Qwen35
 from native_engine.targets.source import DummySource, SafetensorsSource, TensorSource
 
 Loader = Callable[[HfConfig, TensorSource, Pack], Target]
@@ -22,8 +23,8 @@ TARGETS: dict[str, Loader] = {
     "llama": dense.load,
     "qwen3": dense.load,
     "muse_glimmer": muse.load,
-    "qwen3_5": qwen35.load,
-    "qwen3_5_text": qwen35.load,
+    "qwen3_5": Qwen35,
+    "qwen3_5_text": Qwen35,
 }
 CENTRED = ("muse_glimmer", "qwen3_5", "qwen3_5_text")
 """Models whose norms multiply by 1 + gain."""

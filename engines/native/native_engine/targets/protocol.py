@@ -47,10 +47,7 @@ class Rows:
     @property
     def positions(self) -> Tensor:
         """Absolute position of each row, `[total]`."""
-        parts = [
-            torch.arange(start, start + count)
-            for start, count in zip(self.starts, self.counts, strict=True)
-        ]
+        parts = [torch.arange(s.start, s.start + s.end - s.begin) for s in self.spans]
         return torch.cat(parts).to(self.ids.device)
 
 

@@ -5,7 +5,7 @@ norms, the decay of the delta net, its recurrence and its gated norm."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -120,21 +120,20 @@ class Layer:
 
 
 class Qwen35(DecoderTarget):
-    """`weights` of all recurrent layers, stacked."""
+    """The target a config.json describes, from `source`."""
 
-    def __init__(
-        self,
-        config: Qwen35Config,
-        table: Tensor,
-        layers: Sequence[Layer],
-        weights: DeltaWeights,
-        norm: RmsNorm,
-        head: Linear,
-    ) -> None:
-        theta, dims = config.rope_theta, config.rotary_dims
-        super().__init__(config.shape, table, layers, norm, head, theta, rotary_dims=dims)
-        self._attentions = config.kinds.count(FULL)
-        self._delta, self._weights = config.delta, weights
+    def __init__(self, config: HfConfig, source: TensorSource, pack: Pack) -> None:
+        c = Qwen35Config(config)
+        reader, size = HybridReader(c, source, pack), (c.shape.vocab_size, c.shape.hidden_size)
+        table = source.take(f"{c.prefix}.embed_tokens.weight", *size)
+        layers = [Layer(reader, index) for index in range(len(c.kinds))]
+        stacks = [torch.stack(parts) for parts in zip(*reader.delta, strict=True)]
+        norm = reader.norm(f"{c.prefix}.norm", c.shape.hidden_size)
+        head = pack(table if c.tied_head else source.take("lm_head.weight", *size))
+        theta, dims = c.rope_theta, c.rotary_dims
+        super().__init__(c.shape, table, layers, norm, head, theta, rotary_dims=dims)
+        self._attentions, self._delta = c.kinds.count(FULL), c.delta
+        self._weights = DeltaWeights(*stacks)
 
     def new_state(self, slots: int, capacity: int) -> HybridState:
         kv = self._new_kv(self._attentions, slots, capacity)
@@ -145,15 +144,3 @@ class Qwen35(DecoderTarget):
         # The KV cache refuses rows that do not continue their slots before anything is changed.
         step = self._attending(rows, state.kv)
         return step._replace(mix=partial(state.mix, state.begin(rows)))
-
-
-def load(config: HfConfig, source: TensorSource, pack: Pack) -> Qwen35:
-    """The target a config.json describes, from `source` (targets/load.py)."""
-    c = Qwen35Config(config)
-    reader, size = HybridReader(c, source, pack), (c.shape.vocab_size, c.shape.hidden_size)
-    table = source.take(f"{c.prefix}.embed_tokens.weight", *size)
-    layers = [Layer(reader, index) for index in range(len(c.kinds))]
-    weights = DeltaWeights(*(torch.stack(parts) for parts in zip(*reader.delta, strict=True)))
-    norm = reader.norm(f"{c.prefix}.norm", c.shape.hidden_size)
-    head = table if c.tied_head else source.take("lm_head.weight", *size)
-    return Qwen35(c, table, layers, weights, norm, pack(head))
