@@ -123,10 +123,8 @@ class DrafterConfig(ModelShape):
             anchor_predicts=dspark and hf.flag("sample_from_anchor", True),
             own_embedding=own_vocab,
             own_head=own_vocab,
-            conv=ConvConfig(*hf.integers("conv_kernel_size", "conv_group_size")) if v2 else None,
-            selector=SelectorConfig(*hf.integers("selector_rank", "selector_top_k"))
-            if v2
-            else None,
+            conv=ConvConfig(*hf.sizes("conv_kernel_size", "conv_group_size")) if v2 else None,
+            selector=SelectorConfig(*hf.sizes("selector_rank", "selector_top_k")) if v2 else None,
             markov=markov,
             confidence=dspark and hf.flag("enable_confidence_head"),
             confidence_with_markov=bool(markov) and hf.flag("confidence_head_with_markov", True),

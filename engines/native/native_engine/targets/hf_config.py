@@ -75,7 +75,7 @@ class HfConfig:
             raise self.error(key, "a positive integer is needed")
         return value
 
-    def integers(self, *keys: str) -> list[int]:
+    def sizes(self, *keys: str) -> list[int]:
         return [self.integer(key) for key in keys]
 
     def number(self, key: str, default: float | None = None) -> float:
