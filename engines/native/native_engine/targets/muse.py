@@ -7,6 +7,7 @@ has a norm with a centred gain before and after. Logits are multiplied, then cap
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:
     table = source.take(f"{PREFIX}.embed_tokens.weight", *size)
     decoder = [MuseLayer(index, shape, rotated[index], text, reader) for index in range(layers)]
     last_gain = source.take(f"{PREFIX}.norm.weight", shape.hidden_size)
+    multiplier, cap = text.number("output_multiplier"), text.number("final_logit_softcapping")
     return DecoderTarget(
         shape,
         table,
@@ -43,9 +45,7 @@ def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:
         pack(source.take("lm_head.weight", *size)),
         text.rope_theta(),
         embed_norm=RmsNorm(None, shape.rms_norm_eps),
-        scale_logits=SoftCap(
-            text.number("output_multiplier"), text.number("final_logit_softcapping")
-        ),
+        scale_logits=partial(soft_cap, multiplier=multiplier, cap=cap),
     )
 
 
@@ -59,14 +59,9 @@ def _rotated(text: HfConfig, shape: DecoderShape) -> list[bool]:
     return [value != 0 for value in thetas]
 
 
-class SoftCap:
+def soft_cap(logits: Tensor, multiplier: float, cap: float) -> Tensor:
     """`cap * tanh(logits * multiplier / cap)`, in FP32: in BF16 the cap would make ties."""
-
-    def __init__(self, multiplier: float, cap: float) -> None:
-        self._inner, self._cap = multiplier / cap, cap
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        return torch.tanh(logits.float() * self._inner) * self._cap
+    return torch.tanh(logits.float() * (multiplier / cap)) * cap
 
 
 class MuseLayer:
