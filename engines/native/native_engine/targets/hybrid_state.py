@@ -141,15 +141,15 @@ class HybridState:
 def _group(spans: list[Span], device: torch.device) -> Group:
     begins = torch.tensor([[span.begin] for span in spans])
     counts = torch.tensor([[span.end - span.begin] for span in spans])
-    longest, only = int(counts.max()), spans[0].slot
+    longest, slots = int(counts.max()), [span.slot for span in spans]
     at = torch.arange(longest)
     true = at < counts
     # Padded with a row of its own: one of another sequence may hold NaN, which no mask stops.
     index = begins + at * true
-    slots = torch.tensor([span.slot for span in spans], device=device)
+    # One sequence's state is read in place, not gathered.
+    alone = slice(slots[0], slots[0] + 1)
     return Group(
-        # One sequence's state is read in place, not gathered.
-        where=slice(only, only + 1) if len(spans) == 1 else slots,
+        where=alone if len(slots) == 1 else torch.tensor(slots, device=device),
         index=index.to(device),
         rows=index[true].to(device),
         places=true.flatten().nonzero().squeeze(1).to(device),
