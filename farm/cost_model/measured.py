@@ -30,7 +30,7 @@ def component_ms(setting: Setting, model: Path, context: int) -> dict[str, float
     """
     store = store_for(setting)
     tree = store.checkout(import_stock(setting, store).commit)
-    command = [sys.executable, "-m", "native_engine.bench", "--model-dir", str(model)]
+    command = [sys.executable, "-m", "native_tools.bench", "--model-dir", str(model)]
     command += ["--dtype", setting.target.weights_dtype, "--context", str(context)]
     command += ["--threads", str(setting.hardware.threads), "--tokens", "16", "--repeats", "1"]
     drafter = ensure_drafter(setting)

@@ -10,30 +10,17 @@ from typing import Any
 
 from native_engine.errors import ConfigError
 from native_engine.tables import read_table
-from native_engine.targets.hf_config import HfConfig, eos_token_ids
+from native_engine.targets.hf_config import HfConfig, ModelShape, eos_token_ids
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Shape of a Llama-architecture model."""
+class ModelConfig(ModelShape):
+    """A Llama-architecture model."""
 
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
     rope_theta: float
     max_positions: int
     tied_head: bool
     eos_token_ids: tuple[int, ...]
-
-    @property
-    def group(self) -> int:
-        """Query heads per KV head."""
-        return self.heads // self.kv_heads
 
     @classmethod
     def from_folder(cls, folder: Path) -> ModelConfig:
@@ -41,27 +28,43 @@ class ModelConfig:
 
         Raises ConfigError for an architecture variant this engine does not compute."""
         config = HfConfig.from_folder(folder)
-        config.require(
-            model_type="llama",
-            hidden_act="silu",
-            attention_bias=False,
-            mlp_bias=False,
-            quantization_config=None,
-        )
-        heads, kv_heads, head_dim = config.heads()
+        config.require(model_type="llama")
+        config.require_dense()
         return cls(
-            vocab_size=config.integer("vocab_size"),
-            hidden_size=config.integer("hidden_size"),
-            intermediate_size=config.integer("intermediate_size"),
-            layers=config.integer("num_hidden_layers"),
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            rms_norm_eps=config.number("rms_norm_eps", 1e-6),
+            **config.shape(1e-6),
             rope_theta=config.rope_theta(),
             max_positions=config.integer("max_position_embeddings", 2048),
             tied_head=config.flag("tie_word_embeddings"),
             eos_token_ids=eos_token_ids(folder, config),
+        )
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What the server asks of a model of any architecture. eos_token_ids: of config.json, its text
+    part and generation_config.json together."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    max_positions: int
+    eos_token_ids: tuple[int, ...]
+    quantised: bool
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> ServedModel:
+        """Raises ConfigError naming the file and the key."""
+        config = HfConfig.from_folder(folder)
+        text = config.section("text_config") if "text_config" in config.raw else config
+        return cls(
+            model_type=str(config.raw.get("model_type", "llama")),
+            vocab_size=text.integer("vocab_size"),
+            hidden_size=text.integer("hidden_size"),
+            layers=text.integer("num_hidden_layers"),
+            max_positions=text.integer("max_position_embeddings", 2048),
+            eos_token_ids=eos_token_ids(folder, config, text),
+            quantised=bool(config.raw.get("quantization_config")),
         )
 
 

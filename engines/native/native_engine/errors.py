@@ -41,3 +41,6 @@ class NotFinite(NativeEngineError):
 
 class StateError(NativeEngineError):
     """A cache slot was asked for tokens it does not hold, or for more than fit."""
+
+    def __init__(self, slot: int, problem: str) -> None:
+        super().__init__(f"slot {slot}: {problem}")

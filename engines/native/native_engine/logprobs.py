@@ -52,12 +52,11 @@ class Recorder:
         named = ids.tolist()
         if self.top:
             for row, of_row in zip(scores.gather(1, ids).tolist(), named, strict=True):
-                pairs = zip(row[: self.top], of_row[: self.top], strict=True)
+                pairs = list(zip(row, of_row, strict=True))[: self.top]
                 self.tops.append([(s, i, None) for s, i in pairs])
         if self.raw_top:
             for row, of_row in zip(best.tolist(), named, strict=True):
-                pairs = zip(row[: self.raw_top], of_row[: self.raw_top], strict=True)
-                self.raw_tops.append(list(pairs))
+                self.raw_tops.append(list(zip(row, of_row, strict=True))[: self.raw_top])
 
 
 def _top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

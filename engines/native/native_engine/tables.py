@@ -37,12 +37,9 @@ def read_table(kind: type[T], table: Mapping[str, Any], where: str) -> T:
         if is_dataclass(default) and not isinstance(default, type):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{where} {key}: a table is needed")
-            values[key] = read_table(type(default), value, f"{where} [{key}]")
+            value = read_table(type(default), value, f"{where} [{key}]")
         elif type(value) is not type(default):
-            raise ConfigError(
-                f"{where} {key}={value!r}: {type(default).__name__} needed, "
-                f"got {type(value).__name__}"
-            )
-        else:
-            values[key] = value
+            needed = f"{type(default).__name__} needed, got {type(value).__name__}"
+            raise ConfigError(f"{where} {key}={value!r}: {needed}")
+        values[key] = value
     return kind(**values)

@@ -61,9 +61,8 @@ class Tokenizer:
         if self._template is None:
             raise BadRequest("messages", "this model has no chat template; use /v1/completions")
         try:
-            text = self._template.render(
-                messages=list(messages), add_generation_prompt=True, **self._special
-            )
+            given = {"messages": list(messages), "add_generation_prompt": True}
+            text = self._template.render(given | self._special)
         except TemplateError as error:
             raise BadRequest("messages", f"the chat template refused them: {error}") from error
         return self.encode(text)

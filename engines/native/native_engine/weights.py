@@ -50,8 +50,7 @@ def load_weights(folder: Path, config: ModelConfig, dtype: torch.dtype) -> Weigh
 
 
 def _layer(source: SafetensorsSource, at: str, config: ModelConfig) -> LayerWeights:
-    d, ff = config.hidden_size, config.intermediate_size
-    q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    d, ff, q, kv = config.hidden_size, config.intermediate_size, config.q_width, config.kv_width
     attention = {"q_proj": q, "k_proj": kv, "v_proj": kv}
     return LayerWeights(
         input_norm=source.take(f"{at}.input_layernorm.weight", d),

@@ -16,7 +16,7 @@ from native_engine.config import EngineConfig
 from native_engine.engine import load_engine
 from native_engine.scheduler import Scheduler
 from native_engine.server.app import create_app
-from native_engine.server.body import MAX_BODY_BYTES
+from native_engine.server.fields import MAX_BODY_BYTES
 from native_engine.server.state import LaunchFacts, ServerState
 from native_engine.tokenizer import Tokenizer
 

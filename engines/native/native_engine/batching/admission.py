@@ -33,10 +33,8 @@ class Slots:
         if not prompt:
             raise BadRequest("input_ids", "an empty prompt")
         if prompt + new > self.capacity:
-            raise BadRequest(
-                "max_new_tokens",
-                f"{prompt} prompt tokens + {new} exceed max_total_tokens {self.capacity}",
-            )
+            text = f"{prompt} prompt tokens + {new} exceed max_total_tokens {self.capacity}"
+            raise BadRequest("max_new_tokens", text)
 
     @property
     def free(self) -> int:

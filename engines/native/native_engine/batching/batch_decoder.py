@@ -88,12 +88,8 @@ class BatchDecoder:
             begin = part.running.held
             ids += part.running.tokens[begin : begin + part.known]
             ids += part.draft.tokens
-        rows = Rows(
-            torch.tensor(ids).to(self.target.device),
-            tuple(part.running.slot for part in parts),
-            tuple(part.running.held for part in parts),
-            tuple(part.rows for part in parts),
-        )
+        runs = [(part.running.slot, part.running.held, part.rows) for part in parts]
+        rows = Rows.of(torch.tensor(ids).to(self.target.device), runs)
         taps = self.drafter.taps if self.drafter is not None else ()
         forward = self.target.forward(rows, self.state, taps)
         t2 = self._clock()
@@ -103,12 +99,11 @@ class BatchDecoder:
             if part.chooses
             for row in range(span.begin + part.known - 1, span.end)
         ]
-        logits, outcomes = forward.hidden[:0], []
-        if wanted:
-            logits = self.target.logits(_rows_of(forward.hidden, wanted))
+        chosen = _rows_of(forward.hidden, wanted)
+        logits = self.target.logits(chosen) if wanted else chosen
         t3 = self._clock()
-        if wanted:
-            outcomes = self._rule(logits, [part.draft for part in parts if part.chooses])
+        drafts = [part.draft for part in parts if part.chooses]
+        outcomes = self._rule(logits, drafts) if drafts else []
         self._count(parts, (t1 - t0, t2 - t1, t3 - t2, self._clock() - t3))
         return _Computed(parts, rows, forward, logits, outcomes)
 
@@ -153,12 +148,8 @@ class BatchDecoder:
             return
         spans = [(s, n) for s, n in zip(computed.rows.spans, kept, strict=True) if n]
         wanted = [row for span, n in spans for row in range(span.begin, span.begin + n)]
-        rows = Rows(
-            _rows_of(computed.rows.ids, wanted),
-            tuple(span.slot for span, _ in spans),
-            tuple(span.start for span, _ in spans),
-            tuple(n for _, n in spans),
-        )
+        runs = [(span.slot, span.start, n) for span, n in spans]
+        rows = Rows.of(_rows_of(computed.rows.ids, wanted), runs)
         try:
             self.drafter.observe(rows, [_rows_of(tap, wanted) for tap in computed.forward.taps])
         except Exception as error:

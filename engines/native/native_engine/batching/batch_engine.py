@@ -14,8 +14,7 @@ from native_engine.batching.ngram_batch import PerSlotDrafter
 from native_engine.batching.replay import ReplayDrafter, ReplayOptions, read_histogram
 from native_engine.batching.sampling import Draft, verify
 from native_engine.batching.sequence import StopRules
-from native_engine.batching.served_model import ServedModel
-from native_engine.config import EngineConfig
+from native_engine.config import EngineConfig, ServedModel
 from native_engine.drafter import DRAFTERS
 from native_engine.drafters.load import load_named
 from native_engine.drafters.options import PARALLEL_DRAFTERS
@@ -73,9 +72,8 @@ def load_batch_engine(
     linear = {"cpu": "bucketed", "cuda": "plain"}[device.type] if layout == "packed" else layout
     try:
         with torch.inference_mode():
-            target = load_target(
-                options.model_dir, DTYPES[options.dtype], device, options.load_format, linear
-            )
+            dtype, format_ = DTYPES[options.dtype], options.load_format
+            target = load_target(options.model_dir, dtype, device, format_, linear)
             drafter = batch_drafter(options, knobs, target)
             state = target.new_state(options.slots, options.max_total_tokens)
             if drafter is not None:
@@ -89,11 +87,11 @@ def load_batch_engine(
             "beside the weights: lower --max-running-requests, --max-total-tokens or engine.toml "
             f"[batching] rows_per_step ({error})"
         ) from error
-    replay = drafter if isinstance(drafter, ReplayDrafter) else None
-    rule = replay.verify if replay is not None else verify
+    replayed = isinstance(drafter, ReplayDrafter)
+    rule = drafter.verify if isinstance(drafter, ReplayDrafter) else verify
     decoder = BatchDecoder(target, state, drafter, knobs, StopRules(decode_text), rule)
     slots = Slots(state, options.slots, options.max_total_tokens, options.prefix_reuse)
-    return BatchEngine(served, decoder, slots, replay is not None)
+    return BatchEngine(served, decoder, slots, replayed)
 
 
 def rehearse(target: Target, state: TargetState, options: BatchOptions, rows: int) -> None:
@@ -102,10 +100,9 @@ def rehearse(target: Target, state: TargetState, options: BatchOptions, rows: in
     if len(counts) < options.slots and rows > sum(counts):
         counts.append(rows - sum(counts))
     ids = torch.zeros(sum(counts), dtype=torch.long, device=target.device)
-    slots = tuple(range(len(counts)))
-    largest = Rows(ids, slots, (0,) * len(counts), tuple(counts))
+    largest = Rows.of(ids, [(slot, 0, count) for slot, count in enumerate(counts)])
     verify(target.logits(target.forward(largest, state).hidden), [Draft(0, [0] * (len(ids) - 1))])
-    for slot in slots:
+    for slot in largest.slots:
         state.reset(slot)
 
 
@@ -142,12 +139,10 @@ def _parallel(
 
 
 def _check_draft(drafter: BatchDrafter, knobs: EngineConfig, state: TargetState) -> None:
-    longest = min(drafter.draft_tokens, knobs.speculation.draft_tokens)
-    if longest >= REPLAY_ROWS and not state.rewinds:
-        raise ConfigError(
-            f"engine.toml [speculation] draft_tokens={knobs.speculation.draft_tokens}: a recurrent "
-            f"target takes back at most {REPLAY_ROWS - 1} in a step"
-        )
+    asked = knobs.speculation.draft_tokens
+    if min(drafter.draft_tokens, asked) >= REPLAY_ROWS and not state.rewinds:
+        text = f"a recurrent target takes back at most {REPLAY_ROWS - 1} in a step"
+        raise ConfigError(f"engine.toml [speculation] draft_tokens={asked}: {text}")
 
 
 def _device(name: str) -> torch.device:
@@ -160,14 +155,12 @@ def _device(name: str) -> torch.device:
 
 
 def _check_sizes(options: BatchOptions, knobs: EngineConfig, served: ServedModel) -> None:
-    if not 1 < options.max_total_tokens <= served.max_positions:
-        raise ConfigError(
-            f"--max-total-tokens {options.max_total_tokens}: 2 to max_position_embeddings="
-            f"{served.max_positions}"
-        )
+    most, batching = served.max_positions, knobs.batching
+    if not 1 < options.max_total_tokens <= most:
+        flag = f"--max-total-tokens {options.max_total_tokens}"
+        raise ConfigError(f"{flag}: 2 to max_position_embeddings={most}")
     if options.dtype == "fp8" and not served.quantised:
         raise ConfigError("--dtype fp8: config.json has no quantization_config; use bf16 or fp32")
-    batching = knobs.batching
     if options.slots + batching.prefill_rows > batching.rows_per_step:
         raise ConfigError(
             f"engine.toml [batching] rows_per_step={batching.rows_per_step}: at least "

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
-from typing import NamedTuple
 
 import torch
 
@@ -14,34 +11,21 @@ from native_engine.batching.batch_engine import BatchEngine
 from native_engine.batching.sequence import Running
 from native_engine.errors import QueueFull, TooManyRequests
 from native_engine.requests import GenerateResult
-from native_engine.scheduler import Job
+from native_engine.scheduler import Job, Scheduler
 
 _log = logging.getLogger(__name__)
 
 
-class _Admitted(NamedTuple):
-    job: Job
-    running: Running
+class BatchScheduler(Scheduler):
+    """The queue of the single path, before slots. `submit` from any thread; requests get slots in
+    order of arrival. Callbacks of a job are called on the engine thread: they must return at
+    once."""
 
-
-class BatchScheduler:
-    """`submit` from any thread; requests get slots in order of arrival. Callbacks of a job are
-    called on the engine thread: they must return at once."""
+    engine: BatchEngine  # type: ignore[assignment]
 
     def __init__(self, engine: BatchEngine, max_queued: int) -> None:
-        self.engine = engine
-        self.max_queued = max_queued
-        self.last_progress = time.monotonic()
-        self._waiting: deque[Job] = deque()
-        self._admitted: list[_Admitted] = []
-        self._closed = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+        self._admitted: dict[Running, Job] = {}
+        super().__init__(engine, max_queued)  # type: ignore[arg-type]
 
     @property
     def load(self) -> tuple[int, int]:
@@ -69,13 +53,6 @@ class BatchScheduler:
             self._waiting.extend(jobs)
             self._changed.notify()
 
-    def cancel(self, job: Job) -> None:
-        """Stop a job before its next step, or take it out of the queue."""
-        job.cancelled.set()
-        with self._changed:
-            if job in self._waiting:
-                self._waiting.remove(job)
-
     def flush(self) -> None:
         """Forget what earlier requests left in free slots, and the count of dropped drafts."""
         with self._changed:
@@ -89,7 +66,7 @@ class BatchScheduler:
         on_device = device.type == "cuda"
         with self._changed:
             slots = self.engine.slots
-            held = sum(admitted.running.held for admitted in self._admitted)
+            held = sum(running.held for running in self._admitted)
             memory = {"device_bytes": torch.cuda.memory_allocated(device)} if on_device else {}
             return {
                 **memory,
@@ -106,7 +83,7 @@ class BatchScheduler:
         """End the thread after cancelling what runs and waits."""
         with self._changed:
             self._closed = True
-            for job in (*self._waiting, *(admitted.job for admitted in self._admitted)):
+            for job in (*self._waiting, *self._admitted.values()):
                 job.cancelled.set()
             self._changed.notify()
         self._thread.join(timeout=30)
@@ -120,9 +97,9 @@ class BatchScheduler:
             _log.exception("the engine thread ended")
             with self._changed:
                 self._closed = True
-                jobs = [*self._waiting, *(admitted.job for admitted in self._admitted)]
+                jobs = [*self._waiting, *self._admitted.values()]
                 self._waiting.clear()
-                self._admitted = []
+                self._admitted.clear()
             for job in jobs:
                 self._hand_over(job, error)
 
@@ -130,13 +107,12 @@ class BatchScheduler:
         while self._wait():
             self.last_progress = time.monotonic()
             self._admit()
-            for job, running in self._admitted:
+            for running, job in self._admitted.items():
                 if job.cancelled.is_set():
                     running.abort()
             self._retire()
-            sequences = [admitted.running for admitted in self._admitted]
-            if sequences:
-                self.engine.decoder.step(sequences)
+            if self._admitted:
+                self.engine.decoder.step(list(self._admitted))
                 self._retire()
 
     def _wait(self) -> bool:
@@ -156,18 +132,15 @@ class BatchScheduler:
                 device = decoder.target.device
                 running = Running(job.request, slot, held, job.on_tokens, device)
                 running.result.replayed = self.engine.replayed
-                self._admitted.append(_Admitted(job, running))
-                self._waiting.popleft()
+                self._admitted[running] = self._waiting.popleft()
 
     def _retire(self) -> None:
-        ended = [admitted for admitted in self._admitted if admitted.running.done]
-        if not ended:
-            return
+        ended = [running for running in self._admitted if running.done]
         with self._changed:
-            self._admitted = [a for a in self._admitted if not a.running.done]
-            for _, running in ended:
+            jobs = [self._admitted.pop(running) for running in ended]
+            for running in ended:
                 self.engine.slots.give_back(running.slot, running.tokens[: running.held])
-        for job, running in ended:
+        for job, running in zip(jobs, ended, strict=True):
             self._hand_over(job, running.error or running.result)
 
     def _hand_over(self, job: Job, outcome: GenerateResult | Exception) -> None:

@@ -21,11 +21,8 @@ class StopRules(Engine):
     def __init__(self, decode_text: Callable[[list[int]], str] | None) -> None:
         self.decode_text = decode_text
 
-    def append(
-        self, request: GenerateRequest, result: GenerateResult, tokens: list[int], emit: Emit
-    ) -> int:
-        """Add tokens to the answer up to the first stop; how many were kept."""
-        return self._commit(request, result, tokens, emit)
+    # Add tokens to the answer up to the first stop; how many were kept.
+    append = Engine._commit
 
 
 class Running:

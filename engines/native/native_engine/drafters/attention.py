@@ -42,10 +42,9 @@ class BlockRows:
     def sight(self, window: int | None, causal: bool) -> Sight:
         """What rows of a layer see: the block (`causal`: no later row of it) and the context,
         nothing `window` positions away or more."""
-        known = self._sights.get((window, causal))
-        if known is None:
-            known = self._sights[window, causal] = self._sight(window, causal)
-        return known
+        if (window, causal) not in self._sights:
+            self._sights[window, causal] = self._sight(window, causal)
+        return self._sights[window, causal]
 
     def _sight(self, window: int | None, causal: bool) -> Sight:
         first = 0 if window is None else max(0, min(self._starts) - window + 1)

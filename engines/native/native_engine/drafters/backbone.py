@@ -3,8 +3,7 @@ values, and a block of rows that attends to them (DFlash, arXiv 2602.06036, sect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,66 +12,52 @@ from native_engine.drafters.attention import BlockRows
 from native_engine.drafters.config import DrafterConfig
 from native_engine.drafters.context_cache import Angles, ContextCache, Places
 from native_engine.drafters.dynamic_conv import DynamicConv, convolved
-from native_engine.linear import Linear
 from native_engine.llama import swiglu
 from native_engine.rope import rotate_, rotate_into
-from native_engine.targets.norms import RmsNorm
+from native_engine.targets.modules import Pack, Reader, RmsNorm
 from native_engine.targets.source import TensorSource
 
-Pack = Callable[[Tensor], Linear]
 
-
-@dataclass(frozen=True)
 class DraftLayer:
-    """One pre-norm layer; `window` and `causal` say what its rows see."""
+    """Pre-norm layer `i`; `window` and `causal` say what its rows see. kv: its k_proj above its
+    v_proj, `[2 * kv_heads * head_dim, hidden]`."""
 
-    window: int | None
-    causal: bool
-    input_norm: RmsNorm
-    q: Linear
-    kv: Linear
-    q_norm: RmsNorm
-    k_norm: RmsNorm
-    o: Linear
-    attention_conv: DynamicConv | None
-    post_norm: RmsNorm
-    gate_up: Linear
-    down: Linear
-    mlp_conv: DynamicConv | None
-
-    @classmethod
-    def load(
-        cls, config: DrafterConfig, source: TensorSource, i: int, kv: Tensor, pack: Pack
-    ) -> DraftLayer:
-        """`kv`: the layer's k_proj above its v_proj, `[2 * kv_heads * head_dim, hidden]`."""
-        c, at = config, f"layers.{i}"
-        d, ff = c.hidden_size, c.intermediate_size
-
-        def norm(name: str, width: int) -> RmsNorm:
-            return RmsNorm(source.take(f"{at}.{name}.weight", width), c.rms_norm_eps)
-
-        def take(name: str, rows: int, columns: int) -> Tensor:
-            return source.take(f"{at}.{name}_proj.weight", rows, columns)
-
-        def conv(name: str) -> DynamicConv | None:
-            return DynamicConv.load(c, source, f"{at}.{name}", pack) if c.conv else None
-
-        gate_up = (take("mlp.gate", ff, d), take("mlp.up", ff, d))
-        return cls(
-            window=c.windows[i],
-            causal=c.causal[i],
-            input_norm=norm("input_layernorm", d),
-            q=pack(take("self_attn.q", c.heads * c.head_dim, d)),
-            kv=pack(kv),
-            q_norm=norm("self_attn.q_norm", c.head_dim),
-            k_norm=norm("self_attn.k_norm", c.head_dim),
-            o=pack(take("self_attn.o", d, c.heads * c.head_dim)),
-            attention_conv=conv("attention_conv"),
-            post_norm=norm("post_attention_layernorm", d),
-            gate_up=pack(torch.cat(gate_up)),
-            down=pack(take("mlp.down", d, ff)),
-            mlp_conv=conv("mlp_conv"),
+    def __init__(
+        self, config: DrafterConfig, source: TensorSource, i: int, kv: Tensor, pack: Pack
+    ) -> None:
+        c, at, reader = config, f"layers.{i}", Reader(source, pack, config.rms_norm_eps)
+        d, inner, attention = c.hidden_size, c.intermediate_size, f"{at}.self_attn"
+        self.window, self.causal = c.windows[i], c.causal[i]
+        self.input_norm = reader.norm(f"{at}.input_layernorm", d)
+        self.q = reader.linear(attention, {"q_proj": c.q_width}, d)
+        self.kv = pack(kv)
+        self.q_norm = reader.norm(f"{attention}.q_norm", c.head_dim)
+        self.k_norm = reader.norm(f"{attention}.k_norm", c.head_dim)
+        self.o = reader.linear(attention, {"o_proj": d}, c.q_width)
+        self.attention_conv = (
+            DynamicConv(c, source, f"{at}.attention_conv", pack) if c.conv else None
         )
+        self.post_norm = reader.norm(f"{at}.post_attention_layernorm", d)
+        self.gate_up = reader.linear(f"{at}.mlp", {"gate_proj": inner, "up_proj": inner}, d)
+        self.down = reader.linear(f"{at}.mlp", {"down_proj": d}, inner)
+        self.mlp_conv = DynamicConv(c, source, f"{at}.mlp_conv", pack) if c.conv else None
+        self._index, self._head_dim = i, c.head_dim
+
+    def __call__(self, x: Tensor, rows: BlockRows, angles: Angles, cache: ContextCache) -> Tensor:
+        def attention(inner: Tensor) -> Tensor:
+            kv = self.kv(inner).view(len(inner), 2, -1, self._head_dim)
+            rotate_into(kv[:, 0], self.k_norm(kv[:, 0]), *angles)
+            cache.write(self._index, rows.places, kv)
+            q = self.q_norm(self.q(inner).view(len(inner), -1, self._head_dim))
+            rotate_(q, *angles)
+            sight = rows.sight(self.window, self.causal)
+            return self.o(rows.attend(q, cache, self._index, sight))
+
+        def mlp(inner: Tensor) -> Tensor:
+            return self.down(swiglu(self.gate_up(inner)))
+
+        x = convolved(self.attention_conv, self.input_norm(x), x, rows.size, attention)
+        return convolved(self.mlp_conv, self.post_norm(x), x, rows.size, mlp)
 
 
 class Backbone:
@@ -92,7 +77,7 @@ class Backbone:
         ]
         kv = torch.cat([source.take(name, width, d) for name in names])
         self._layers = [
-            DraftLayer.load(c, source, i, kv[2 * width * i : 2 * width * (i + 1)], pack)
+            DraftLayer(c, source, i, kv[2 * width * i : 2 * width * (i + 1)], pack)
             for i in range(c.layers)
         ]
         self._context_kv = pack(kv)
@@ -124,30 +109,6 @@ class Backbone:
     def block(self, x: Tensor, rows: BlockRows, cache: ContextCache) -> Tensor:
         """Embedded blocks `[n * block, hidden]` to final normed hidden states of that shape."""
         angles = cache.angles(rows.places)
-        for i, layer in enumerate(self._layers):
-            x = self._layer(i, layer, x, rows, angles, cache)
+        for layer in self._layers:
+            x = layer(x, rows, angles, cache)
         return self._norm(x)
-
-    def _layer(
-        self,
-        i: int,
-        layer: DraftLayer,
-        x: Tensor,
-        rows: BlockRows,
-        angles: Angles,
-        cache: ContextCache,
-    ) -> Tensor:
-        def attention(inner: Tensor) -> Tensor:
-            heads = (len(inner), -1, self.config.head_dim)
-            kv = layer.kv(inner).view(len(inner), 2, -1, self.config.head_dim)
-            rotate_into(kv[:, 0], layer.k_norm(kv[:, 0]), *angles)
-            cache.write(i, rows.places, kv)
-            q = layer.q_norm(layer.q(inner).view(heads))
-            rotate_(q, *angles)
-            return layer.o(rows.attend(q, cache, i, rows.sight(layer.window, layer.causal)))
-
-        def mlp(inner: Tensor) -> Tensor:
-            return layer.down(swiglu(layer.gate_up(inner)))
-
-        x = convolved(layer.attention_conv, layer.input_norm(x), x, rows.size, attention)
-        return convolved(layer.mlp_conv, layer.post_norm(x), x, rows.size, mlp)

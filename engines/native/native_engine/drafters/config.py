@@ -12,7 +12,7 @@ from typing import Any
 
 from native_engine.errors import ConfigError
 from native_engine.tables import unknown_name
-from native_engine.targets.hf_config import HfConfig
+from native_engine.targets.hf_config import HfConfig, ModelShape
 
 ARCHITECTURES = {
     "DFlashDraftModel": "dflash",
@@ -59,7 +59,7 @@ class MarkovConfig:
 
 
 @dataclass(frozen=True)
-class DrafterConfig:
+class DrafterConfig(ModelShape):
     """Everything a drafter's forward pass depends on.
 
     windows: tokens each layer sees (itself included), None for all. causal: whether a block row of
@@ -67,14 +67,6 @@ class DrafterConfig:
     that layer's output. temperatures: DSpark's confidence calibration by slot, empty for none."""
 
     kind: str
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
     rope_theta: float
     yarn: Yarn | None
     windows: tuple[int | None, ...]
@@ -109,25 +101,15 @@ class DrafterConfig:
         """From the content of a config.json; `where` names it in errors."""
         kind, own_vocab = _kind(raw, where)
         hf = HfConfig(_flat(HfConfig(raw, where)), where)
+        shape, dspark, v2 = hf.shape(1e-6), kind == "dspark", kind == "dflash2"
         hf.require(hidden_act="silu", attention_bias=False, rope_is_neox_style=True)
-        layers, vocab = hf.integer("num_hidden_layers"), hf.integer("vocab_size")
-        hf.require(draft_vocab_size=vocab)
-        heads, kv_heads, head_dim = hf.heads()
-        windows = hf.windows(["full_attention"] * layers)
+        hf.require(draft_vocab_size=shape["vocab_size"])
+        windows = hf.windows(["full_attention"] * shape["layers"])
         causal = hf.raw.get("is_causal")
-        dspark = kind == "dspark"
         markov = _markov(hf) if dspark else None
-        with_markov = hf.flag("confidence_head_with_markov", True)
         config = cls(
+            **shape,
             kind=kind,
-            vocab_size=vocab,
-            hidden_size=hf.integer("hidden_size"),
-            intermediate_size=hf.integer("intermediate_size"),
-            layers=layers,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            rms_norm_eps=hf.number("rms_norm_eps", 1e-6),
             rope_theta=hf.rope().number("rope_theta", hf.number("rope_theta", 10000.0)),
             yarn=_yarn(hf.rope()),
             windows=windows,
@@ -141,33 +123,26 @@ class DrafterConfig:
             anchor_predicts=dspark and hf.flag("sample_from_anchor", True),
             own_embedding=own_vocab,
             own_head=own_vocab,
-            conv=_conv(hf) if kind == "dflash2" else None,
-            selector=_selector(hf) if kind == "dflash2" else None,
+            conv=ConvConfig(*hf.sizes("conv_kernel_size", "conv_group_size")) if v2 else None,
+            selector=SelectorConfig(*hf.sizes("selector_rank", "selector_top_k")) if v2 else None,
             markov=markov,
             confidence=dspark and hf.flag("enable_confidence_head"),
-            confidence_with_markov=with_markov and markov is not None,
+            confidence_with_markov=bool(markov) and hf.flag("confidence_head_with_markov", True),
             temperatures=tuple(_numbers(hf, "confidence_temperatures") or ()),
         )
-        config._check(where)
+        config._check(hf)
         return config
 
-    def _check(self, where: str) -> None:
+    def _check(self, hf: HfConfig) -> None:
         if self.max_drafts < 1:
-            raise ConfigError(f"{where} block_size={self.block_size}: no slot to draft in")
+            raise hf.error("block_size", "no slot to draft in")
         if self.mask_token_id >= self.vocab_size:
-            raise ConfigError(
-                f"{where} mask_token_id={self.mask_token_id}: below vocab_size={self.vocab_size}"
-            )
+            raise hf.error("mask_token_id", f"below vocab_size={self.vocab_size}")
         if self.conv and self.hidden_size % self.conv.group:
-            raise ConfigError(
-                f"{where} conv_group_size={self.conv.group} must divide "
-                f"hidden_size={self.hidden_size}"
-            )
-        if len(self.temperatures) not in (0, self.max_drafts):
-            raise ConfigError(
-                f"{where} confidence_temperatures: {len(self.temperatures)} values for "
-                f"{self.max_drafts} slots"
-            )
+            raise hf.error("conv_group_size", f"must divide hidden_size={self.hidden_size}")
+        given, slots = len(self.temperatures), self.max_drafts
+        if given not in (0, slots):
+            raise hf.error("confidence_temperatures", f"{given} values for {slots} slots")
 
 
 def _kind(raw: Mapping[str, Any], where: str) -> tuple[str, bool]:
@@ -213,12 +188,10 @@ def _taps(hf: HfConfig) -> tuple[int, ...]:
 
 
 def _numbers(hf: HfConfig, key: str) -> list[Any] | None:
-    values = hf.raw.get(key)
-    if values and not (
-        isinstance(values, list) and all(type(value) in (int, float) for value in values)
-    ):
-        raise ConfigError(f"{hf.where} {key}={values!r}: a list of numbers is needed")
-    return values or None
+    values = hf.raw.get(key) or None
+    if values and (type(values) is not list or {*map(type, values)} - {int, float}):
+        raise hf.error(key, "a list of numbers is needed")
+    return values
 
 
 def _yarn(rope: HfConfig) -> Yarn | None:
@@ -227,25 +200,14 @@ def _yarn(rope: HfConfig) -> Yarn | None:
         return None
     if kind != "yarn":
         raise unknown_name(f"{rope.where} rope_type", str(kind), ("default", "yarn"))
-    return Yarn(
-        factor=rope.number("factor"),
-        original=rope.integer("original_max_position_embeddings"),
-        beta_fast=rope.number("beta_fast", 32.0),
-        beta_slow=rope.number("beta_slow", 1.0),
-        attention_factor=_optional(rope, "attention_factor"),
-    )
+    original = rope.integer("original_max_position_embeddings")
+    fast, slow = rope.number("beta_fast", 32.0), rope.number("beta_slow", 1.0)
+    scale = _optional(rope, "attention_factor")
+    return Yarn(rope.number("factor"), original, fast, slow, scale)
 
 
 def _optional(hf: HfConfig, key: str) -> float | None:
     return None if hf.raw.get(key) is None else hf.number(key)
-
-
-def _conv(hf: HfConfig) -> ConvConfig:
-    return ConvConfig(hf.integer("conv_kernel_size"), hf.integer("conv_group_size"))
-
-
-def _selector(hf: HfConfig) -> SelectorConfig:
-    return SelectorConfig(hf.integer("selector_rank"), hf.integer("selector_top_k"))
 
 
 def _markov(hf: HfConfig) -> MarkovConfig | None:

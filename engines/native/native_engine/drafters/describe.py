@@ -26,21 +26,10 @@ class Description:
     parameters: int
 
 
-class _HeaderSource(RecordingSource):
-    """Records what is asked for; optional tensors are those the headers have."""
-
-    def __init__(self, present: Shapes) -> None:
-        super().__init__(torch.bfloat16)
-        self._present = present
-
-    def has(self, name: str) -> bool:
-        return name in self._present
-
-
 def describe(config: DrafterConfig, present: Shapes | None = None) -> Description:
     """What the loader takes for `config`, without storage; `present`: a checkpoint's headers, which
     decide on optional tensors."""
-    source = RecordingSource(torch.bfloat16) if present is None else _HeaderSource(present)
+    source = RecordingSource(torch.bfloat16, present)
     load_parts(config, source, PlainLinear)
     return Description(config, source.shapes, source.parameters)
 
@@ -49,14 +38,9 @@ def checked_folder(folder: Path) -> Description:
     """A checkpoint folder's drafter, its headers compared with what config.json needs.
 
     Raises ConfigError, or WeightsError naming every missing, misshapen or unexpected tensor."""
-    config = DrafterConfig.from_folder(folder)
-    present = checkpoint_shapes(folder)
-    config = replace(
-        config,
-        own_embedding="embed_tokens.weight" in present,
-        own_head="lm_head.weight" in present,
-    )
-    found = describe(config, present)
+    config, present = DrafterConfig.from_folder(folder), checkpoint_shapes(folder)
+    embedding, head = (f"{name}.weight" in present for name in ("embed_tokens", "lm_head"))
+    found = describe(replace(config, own_embedding=embedding, own_head=head), present)
     problems = differences(found.shapes, present)
     if problems:
         raise WeightsError(f"{folder}: {'; '.join(problems)}")

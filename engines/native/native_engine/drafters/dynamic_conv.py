@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from native_engine.drafters.config import DrafterConfig
-from native_engine.linear import Linear
+from native_engine.targets.modules import Pack
 from native_engine.targets.source import TensorSource
 
 
@@ -17,19 +17,12 @@ class DynamicConv:
     start read as zero. One projection of the normed input gives the coefficients of both the
     convolution before the sublayer and the one after it."""
 
-    def __init__(self, base: Tensor, projection: Linear, group: int) -> None:
-        self._base, self._group = base, group
-        self._projection = projection
-
-    @classmethod
-    def load(
-        cls, config: DrafterConfig, source: TensorSource, at: str, pack: Callable[[Tensor], Linear]
-    ) -> DynamicConv:
+    def __init__(self, config: DrafterConfig, source: TensorSource, at: str, pack: Pack) -> None:
         assert config.conv is not None
-        d, taps, group = config.hidden_size, config.conv.taps, config.conv.group
-        base = source.take(f"{at}.base_kernel", 2, taps, d)
-        projection = source.take(f"{at}.kernel_projection.weight", 2 * taps * (d // group), d)
-        return cls(base, pack(projection), group)
+        d, taps, self._group = config.hidden_size, config.conv.taps, config.conv.group
+        self._base = source.take(f"{at}.base_kernel", 2, taps, d)
+        rows = 2 * taps * (d // self._group)
+        self._projection = pack(source.take(f"{at}.kernel_projection.weight", rows, d))
 
     def kernels(self, normed: Tensor) -> tuple[Tensor, Tensor]:
         """Coefficients before and after the sublayer, `[rows, taps, hidden]` each, from its normed

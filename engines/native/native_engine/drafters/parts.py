@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from native_engine.drafters.backbone import Backbone, Pack
+from native_engine.drafters.backbone import Backbone
 from native_engine.drafters.confidence import ConfidenceHead
 from native_engine.drafters.config import DrafterConfig
 from native_engine.drafters.markov import MarkovHead
 from native_engine.drafters.selector import CandidateSelector
 from native_engine.linear import Linear
+from native_engine.targets.modules import Pack
 from native_engine.targets.source import TensorSource
 
 

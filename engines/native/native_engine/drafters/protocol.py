@@ -42,17 +42,13 @@ class BatchDrafter(Protocol):
 
     def open(self, slots: int, capacity: int) -> None:
         """Make room for `slots` sequences of at most `capacity` tokens."""
-        ...
 
     def reset(self, slot: int, held: int = 0) -> None:
         """A new request begins in `slot`; its first `held` tokens were observed there before."""
-        ...
 
     def observe(self, rows: Rows, taps: Sequence[Tensor]) -> None:
         """Committed rows (prompt, or accepted draft) and the target's taps for them, each
         `[total, hidden]`; `rows.starts` continues what was observed of each slot before."""
-        ...
 
     def propose(self, asks: Sequence[Ask]) -> Proposal:
         """A draft for each ask, in that order."""
-        ...

@@ -40,11 +40,6 @@ def published(name: str) -> Published:
     if name not in tables:
         raise unknown_name("drafter", name, tables)
     table = tables[name]
-    return Published(
-        name=name,
-        repository=table["repository"],
-        revision=table.get("revision", ""),
-        target=table["target"],
-        config=DrafterConfig.from_mapping(table["config"], name),
-        unsettled=tuple(table.get("unsettled", ())),
-    )
+    origin = (table["repository"], table.get("revision", ""), table["target"])
+    config = DrafterConfig.from_mapping(table["config"], name)
+    return Published(name, *origin, config, tuple(table.get("unsettled", ())))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from native_engine.drafters.config import DrafterConfig, Yarn
-from native_engine.targets.rotary import Rotary
+from native_engine.rope import Rotary
 
 
 class YarnRotary(Rotary):

@@ -5,10 +5,12 @@ ahead would change the distribution of what is committed (Algorithm 1's early st
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
+
+import numpy as np
 
 from native_engine.drafters.options import DrafterOptions
 from native_engine.errors import ConfigError
@@ -43,14 +45,7 @@ class StepRate:
         self._seconds = [1.0 / rate for rate in steps_per_second]
 
     def __call__(self, tokens: int) -> float:
-        at = bisect_left(self._tokens, tokens)
-        if at == len(self._tokens):
-            return 0.0
-        if at == 0:
-            return 1.0 / self._seconds[0]
-        low, high = self._tokens[at - 1], self._tokens[at]
-        share = (tokens - low) / (high - low)
-        return 1.0 / (self._seconds[at - 1] * (1 - share) + self._seconds[at] * share)
+        return 1.0 / float(np.interp(tokens, self._tokens, self._seconds, right=math.inf))
 
 
 def throughput(rate: Callable[[int], float]) -> Schedule:

@@ -13,14 +13,13 @@ import uvicorn
 
 from native_engine.batching.batch_engine import DTYPES, REPLAY, BatchOptions, load_batch_engine
 from native_engine.batching.batch_scheduler import BatchScheduler
-from native_engine.batching.served_model import ServedModel
-from native_engine.config import EngineConfig
+from native_engine.config import EngineConfig, ServedModel
 from native_engine.drafters.options import PARALLEL_DRAFTERS
 from native_engine.engine import load_engine
 from native_engine.errors import ConfigError, NativeEngineError
 from native_engine.scheduler import Scheduler
 from native_engine.server.app import create_app
-from native_engine.server.body import MAX_BODY_BYTES
+from native_engine.server.fields import MAX_BODY_BYTES
 from native_engine.server.state import LaunchFacts, ServerState
 from native_engine.tokenizer import Tokenizer
 
@@ -78,15 +77,17 @@ def build_state(args: argparse.Namespace) -> ServerState:
     speculation = args.speculation == "on" if args.speculation else args.arm != "ar"
     if args.arm == "ar" and speculation:
         raise ConfigError("--arm ar is stock without speculation; --speculation on contradicts it")
-    own = {
-        "model_dir": str(args.model_dir),
+    flags = vars(args) | {
         "served_model_name": args.served_model_name or args.model_dir.name,
         "speculation": speculation,
         "prefix_reuse": args.prefix_reuse == "on",
+        "slots": args.max_running_requests,
+        "root": args.engine_config.parent,
     }
-    facts = LaunchFacts(**{f.name: getattr(args, f.name) for f in fields(LaunchFacts)} | own)
-    if args.draft_model_dir and knobs.speculation.drafter not in (*PARALLEL_DRAFTERS, REPLAY):
-        name = knobs.speculation.drafter
+    shown = flags | {"model_dir": str(args.model_dir)}
+    facts = LaunchFacts(**{f.name: shown[f.name] for f in fields(LaunchFacts)})
+    where, name = args.draft_model_dir, knobs.speculation.drafter
+    if where and name not in (*PARALLEL_DRAFTERS, REPLAY):
         note = f"--draft-model-dir is not read: engine.toml [speculation] drafter = {name!r}"
         print(f"native_engine.server: {note}", file=sys.stderr)
     has_text = (args.model_dir / "tokenizer.json").exists()
@@ -94,30 +95,12 @@ def build_state(args: argparse.Namespace) -> ServerState:
     decode = tokenizer.decode if tokenizer else None
     scheduler: Scheduler | BatchScheduler
     if batched(args, knobs):
-        options = BatchOptions(
-            model_dir=args.model_dir,
-            dtype=args.dtype,
-            device=args.device,
-            load_format=args.load_format,
-            slots=args.max_running_requests,
-            max_total_tokens=args.max_total_tokens,
-            speculation=speculation,
-            prefix_reuse=facts.prefix_reuse,
-            draft_model_dir=args.draft_model_dir,
-            root=args.engine_config.parent,
-        )
+        options = BatchOptions(**{f.name: flags[f.name] for f in fields(BatchOptions)})
         batch = load_batch_engine(options, knobs, decode)
         scheduler = BatchScheduler(batch, args.max_queued_requests)
     else:
-        engine = load_engine(
-            args.model_dir,
-            knobs,
-            args.dtype,
-            args.max_total_tokens,
-            speculation,
-            decode,
-            args.draft_model_dir,
-        )
+        tokens = args.max_total_tokens
+        engine = load_engine(args.model_dir, knobs, args.dtype, tokens, speculation, decode, where)
         scheduler = Scheduler(engine, args.max_queued_requests)
     return ServerState(facts, knobs, scheduler, tokenizer)
 

@@ -11,15 +11,15 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from native_engine.batching.served_model import ServedModel
+from native_engine.config import ServedModel
 from native_engine.decode import PhaseTimes
 from native_engine.requests import GenerateRequest
 from native_engine.server.calls import results, submit
-from native_engine.server.metrics import prometheus_text
 from native_engine.server.state import Counters, ServerState
 
 STALLED_S = 30.0
 HEALTH_DEADLINE_S = 20.0
+_COUNTS = ("steps", "rows", "drafted", "committed", "prompt_tokens")
 
 
 def add_admin_api(app: FastAPI, state: ServerState) -> None:
@@ -76,13 +76,7 @@ def describe(state: ServerState) -> dict[str, Any]:
         **asdict(state.facts),
         "engine": "native",
         "replayed": False,
-        "engine_config": {
-            "linear": asdict(state.knobs.linear),
-            "prefill": asdict(state.knobs.prefill),
-            "speculation": asdict(state.knobs.speculation),
-            "batching": asdict(state.knobs.batching),
-            "drafters": {name: dict(table) for name, table in state.knobs.drafters.items()},
-        },
+        "engine_config": asdict(state.knobs),
         "weights_dtype": "fp8" if quantised else state.facts.dtype,
         "model_config": asdict(model),
         "max_total_num_tokens": state.facts.max_total_tokens,
@@ -101,14 +95,10 @@ def describe(state: ServerState) -> dict[str, Any]:
 
 def component_times(times: PhaseTimes) -> dict[str, Any]:
     """Seconds per component and their counts since the last flush. `layers` is the decoder's
-    forward as a whole; `python -m native_engine.bench` splits it by operator."""
+    forward as a whole; `python -m native_tools.bench` splits it by operator."""
     return {
         "unit": "s",
-        "steps": times.steps,
-        "rows": times.rows,
-        "drafted": times.drafted,
-        "committed": times.committed,
-        "prompt_tokens": times.prompt_tokens,
+        **{name: getattr(times, name) for name in _COUNTS},
         "components": {
             "prefill": times.prefill_s,
             "layers": times.forward_s,
@@ -117,3 +107,31 @@ def component_times(times: PhaseTimes) -> dict[str, Any]:
             "accept": times.accept_s,
         },
     }
+
+
+def prometheus_text(state: ServerState) -> str:
+    """Text exposition format 0.0.4, under SGLang's metric names."""
+    running, waiting = state.scheduler.load
+    counters, times = state.counters, state.scheduler.engine.decoder.times
+    rows: list[tuple[str, str, float]] = [
+        ("num_running_reqs", "gauge", running),
+        ("num_queue_reqs", "gauge", waiting),
+        ("num_requests_total", "counter", counters.requests),
+        ("num_failed_requests_total", "counter", counters.failed),
+        ("num_aborted_requests_total", "counter", counters.aborted),
+        ("prompt_tokens_total", "counter", counters.prompt_tokens),
+        ("generation_tokens_total", "counter", counters.output_tokens),
+        ("spec_verify_calls_total", "counter", counters.verify_steps),
+        ("spec_accept_length", "gauge", counters.accept_length),
+        ("decode_seconds_total", "counter", times.forward_s + times.head_s),
+        ("draft_seconds_total", "counter", times.draft_s),
+    ]
+    if state.batch is not None:
+        rows.append(("replayed", "gauge", int(state.replayed)))
+        rows.extend((gauge, "gauge", value) for gauge, value in state.batch.gauges().items())
+    name = state.facts.served_model_name.replace("\\", "\\\\").replace('"', '\\"')
+    lines = []
+    for metric, kind, value in rows:
+        lines.append(f"# TYPE sglang:{metric} {kind}")
+        lines.append(f'sglang:{metric}{{model_name="{name}"}} {value}')
+    return "\n".join(lines) + "\n"

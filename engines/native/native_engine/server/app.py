@@ -9,8 +9,8 @@ from starlette.requests import ClientDisconnect
 
 from native_engine.errors import BadRequest, NativeEngineError, QueueFull, TooManyRequests
 from native_engine.server.admin_api import add_admin_api
-from native_engine.server.body import BodyTooLarge
 from native_engine.server.calls import ClientGone
+from native_engine.server.fields import BodyTooLarge
 from native_engine.server.native_api import add_native_api
 from native_engine.server.openai_api import add_openai_api
 from native_engine.server.state import ServerState

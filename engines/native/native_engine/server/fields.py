@@ -1,15 +1,25 @@
-"""Reading a JSON object field by field; what is wrong is a BadRequest that names the field."""
+"""A request's body, bounded in size before it is parsed, and its fields, one by one; what is wrong
+is a BadRequest that names the field."""
 
 from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from native_engine.errors import BadRequest
+from fastapi import Request
 
+from native_engine.errors import BadRequest, NativeEngineError
+
+T = TypeVar("T")
+# 128 prompts of 2,048 ids are 2 MB; the launch flag --max-body-bytes sets another limit.
+MAX_BODY_BYTES = 16 * 2**20
 _SHOWN_CHARACTERS = 80
+
+
+class BodyTooLarge(NativeEngineError):
+    """The body is longer than this server reads (HTTP 413)."""
 
 
 def shown(value: Any) -> str:
@@ -31,41 +41,24 @@ class Fields:
     def fail(self, name: str, problem: str) -> BadRequest:
         return BadRequest(self._where + name, problem)
 
-    def integer(self, name: str, default: int, low: int, high: int) -> int:
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if type(value) is not int or not low <= value <= high:
-            raise self.fail(name, f"an integer from {low} to {high} is needed, got {shown(value)}")
-        return value
-
-    def optional_integer(self, name: str, low: int, high: int) -> int | None:
-        return None if self.raw.get(name) is None else self.integer(name, low, low, high)
+    def integer(self, name: str, default: T, low: int, high: int) -> int | T:
+        needed = f"an integer from {low} to {high}"
+        return self._read(name, default, lambda v: type(v) is int and low <= v <= high, needed)
 
     def number(self, name: str, default: float, above: float, high: float) -> float:
         """Greater than `above`, at most `high`."""
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if type(value) not in (int, float) or not above < value <= high:
-            raise self.fail(name, f"a number above {above} to {high} is needed, got {shown(value)}")
-        return float(value)
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.fail(name, f"true or false is needed, got {shown(value)}")
-        return value
+        def right(value: Any) -> bool:
+            return type(value) in (int, float) and above < value <= high
 
-    def text(self, name: str, default: str = "") -> str:
+        return float(self._read(name, default, right, f"a number above {above} to {high}"))
+
+    def flag(self, name: str) -> bool:
+        return self._read(name, False, lambda value: type(value) is bool, "true or false")
+
+    def text(self, name: str) -> str:
         """Raises BadRequest also for a lone surrogate: no reply could repeat it."""
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise self.fail(name, f"a string is needed, got {shown(value)}")
+        value = self._read(name, "", lambda value: isinstance(value, str), "a string")
         try:
             value.encode()
         except UnicodeEncodeError as error:
@@ -73,11 +66,8 @@ class Fields:
         return value
 
     def table(self, name: str) -> Fields:
-        value = self.raw.get(name)
-        if value is None:
-            value = {}
-        if not isinstance(value, dict):
-            raise self.fail(name, f"an object is needed, got {shown(value)}")
+        nothing: dict[str, Any] = {}
+        value = self._read(name, nothing, lambda value: isinstance(value, dict), "an object")
         return Fields(value, f"{self._where}{name}.")
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -97,8 +87,37 @@ class Fields:
             raise self.fail(name, "a list of token ids is needed")
         for i, token in enumerate(value):
             if type(token) is not int or not 0 <= token < vocab_size:
-                raise self.fail(
-                    f"{name}[{i}]",
-                    f"a token id from 0 to {vocab_size - 1} is needed, got {shown(token)}",
-                )
+                needed = f"a token id from 0 to {vocab_size - 1} is needed"
+                raise self.fail(f"{name}[{i}]", f"{needed}, got {shown(token)}")
         return tuple(value)
+
+    def _read(self, name: str, default: T, right: Callable[[Any], bool], needed: str) -> T:
+        value: T | None = self.raw.get(name)
+        if value is None:
+            return default
+        if not right(value):
+            raise self.fail(name, f"{needed} is needed, got {shown(value)}")
+        return value
+
+
+async def read_fields(http: Request, limit: int) -> Fields:
+    """The body of `http`, a JSON object; of a longer one than `limit` bytes the rest is not kept.
+
+    Raises BodyTooLarge, or BadRequest for what is no JSON object."""
+    body = bytearray()
+    async for chunk in http.stream():
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge(
+                f"body: longer than {limit} bytes; send fewer prompts a request, or start the "
+                "server with a larger --max-body-bytes"
+            )
+    try:
+        value = json.loads(bytes(body))
+    except RecursionError as error:
+        raise BadRequest("body", "nested too deeply") from error
+    except ValueError as error:
+        raise BadRequest("body", f"not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("body", "a JSON object is needed")
+    return Fields(value)

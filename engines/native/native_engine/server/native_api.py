@@ -9,8 +9,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from native_engine.requests import GenerateResult
-from native_engine.server.body import read_object
 from native_engine.server.calls import Call, Finished, results, submit
+from native_engine.server.fields import read_fields
 from native_engine.server.native_reply import meta_info, visible_text
 from native_engine.server.native_request import parse_generate
 from native_engine.server.state import ServerState
@@ -23,13 +23,14 @@ def add_native_api(app: FastAPI, state: ServerState) -> None:
 
     @app.api_route("/generate", methods=["POST", "PUT"])
     async def generate(http: Request) -> Response:
-        call = parse_generate(await read_object(http, state.facts.max_body_bytes), state)
-        calls = submit(state, call.requests)
-        if call.stream:
+        fields = await read_fields(http, state.facts.max_body_bytes)
+        requests, batched, stream = parse_generate(fields, state)
+        calls = submit(state, requests)
+        if stream:
             return EventStream(calls[0], _events(calls[0], state))
         finished = await results(calls, http)
         replies = [_reply(c, f, state) for c, f in zip(calls, finished, strict=True)]
-        return JSONResponse(replies if call.batched else replies[0])
+        return JSONResponse(replies if batched else replies[0])
 
 
 def _reply(call: Call, finished: Finished, state: ServerState) -> dict[str, Any]:

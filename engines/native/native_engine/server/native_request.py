@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from native_engine.errors import BadRequest
 from native_engine.requests import GenerateRequest, LogprobOptions, SamplingOptions
@@ -19,33 +16,15 @@ COLDEST = 1e-6
 """Colder is greedy, as in SGLang: logits divided by less leave FP32."""
 
 
-@dataclass(frozen=True)
-class FieldNames:
-    """What the caller calls the prompt and the limit of new tokens, for messages."""
-
-    prompt: str = "input_ids"
-    count: str = "max_new_tokens"
-
-
-NATIVE_NAMES = FieldNames()
-
-
-@dataclass(frozen=True)
-class GenerateCall:
-    """`batched`: the prompts came as a list, so the reply is a list."""
-
-    requests: tuple[GenerateRequest, ...]
-    batched: bool
-    stream: bool
-
-
-def parse_generate(raw: Mapping[str, Any], state: ServerState) -> GenerateCall:
-    """Raises BadRequest naming the field."""
-    fields = Fields(raw)
+def parse_generate(
+    fields: Fields, state: ServerState
+) -> tuple[tuple[GenerateRequest, ...], bool, bool]:
+    """The requests; whether their prompts came as a list, so that the reply is a list; whether to
+    stream. Raises BadRequest naming the field."""
     GENERATE.check(fields)
     prompts, batched = _prompts(fields, state)
     sampling = fields.table("sampling_params")
-    (SAMPLING.with_sampling() if state.batch is not None else SAMPLING).check(sampling)
+    SAMPLING.check(sampling, sampled=state.batch is not None)
     stream = fields.flag("stream")
     if stream and batched:
         raise fields.fail("stream", "one prompt a streamed request")
@@ -56,12 +35,12 @@ def parse_generate(raw: Mapping[str, Any], state: ServerState) -> GenerateCall:
             ids,
             sampling,
             identity if len(prompts) == 1 else f"{identity}-{i}",
-            sampling.optional_integer("max_new_tokens", 0, state.facts.max_total_tokens),
+            sampling.integer("max_new_tokens", None, 0, state.facts.max_total_tokens),
             _logprobs(fields, len(ids)),
         )
         for i, ids in enumerate(prompts)
     )
-    return GenerateCall(requests, batched, stream)
+    return requests, batched, stream
 
 
 def build_request(
@@ -71,22 +50,18 @@ def build_request(
     identity: str,
     max_new_tokens: int | None,
     logprobs: LogprobOptions | None = None,
-    names: FieldNames = NATIVE_NAMES,
+    names: tuple[str, str] = ("input_ids", "max_new_tokens"),
 ) -> GenerateRequest:
-    """Common to the native and the OpenAI API: lengths and stop rules."""
-    limit = state.facts.max_total_tokens
+    """Common to the native and the OpenAI API: lengths and stop rules. `names`: what the caller
+    calls the prompt and the limit of new tokens."""
+    limit, prompt = state.facts.max_total_tokens, f"{len(ids)} prompt tokens"
     room = limit - len(ids)
     if room < 0 or (room == 0 and max_new_tokens != 0):
-        raise BadRequest(
-            names.prompt, f"{len(ids)} prompt tokens; this server holds {limit} in all"
-        )
+        raise BadRequest(names[0], f"{prompt}; this server holds {limit} in all")
     if max_new_tokens is None:
         max_new_tokens = min(DEFAULT_NEW_TOKENS, room)
     if max_new_tokens > room:
-        raise BadRequest(
-            names.count,
-            f"{len(ids)} prompt tokens + {max_new_tokens} exceed max_total_tokens {limit}",
-        )
+        raise BadRequest(names[1], f"{prompt} + {max_new_tokens} exceed max_total_tokens {limit}")
     stops = set(sampling.ids("stop_token_ids", state.vocab_size))
     stops |= set(state.scheduler.engine.model_config.eos_token_ids)
     # As in SGLang, ignore_eos switches every stop id off, the request's own too.
@@ -108,15 +83,12 @@ def _sampling(fields: Fields) -> SamplingOptions | None:
     top_k = fields.integer("top_k", -1, -1, 2**31)
     if top_k == 0:
         raise fields.fail("top_k", "-1 (all tokens) or at least 1 is needed")
-    # SGLang's name and OpenAI's.
-    seeds = [
-        fields.optional_integer(name, -(2**63), 2**63 - 1) for name in ("sampling_seed", "seed")
-    ]
+    # OpenAI's name and SGLang's.
+    seed = fields.integer("seed", None, -(2**63), 2**63 - 1)
+    seed = fields.integer("sampling_seed", seed, -(2**63), 2**63 - 1)
     if temperature < COLDEST or top_k == 1:
         return None
-    return SamplingOptions(
-        temperature, top_p, max(top_k, 0), next((s for s in seeds if s is not None), None)
-    )
+    return SamplingOptions(temperature, top_p, max(top_k, 0), seed)
 
 
 def _prompts(fields: Fields, state: ServerState) -> tuple[list[tuple[int, ...]], bool]:
@@ -125,10 +97,10 @@ def _prompts(fields: Fields, state: ServerState) -> tuple[list[tuple[int, ...]],
         raise BadRequest("input_ids", "give either input_ids or text")
     if ids is not None:
         batched = isinstance(ids, list) and bool(ids) and isinstance(ids[0], list)
-        rows = ids if batched else [ids]
+        rows = {f"input_ids[{i}]": row for i, row in enumerate(ids)} if batched else {}
         prompts = [
-            fields.check_ids(f"input_ids[{i}]" if batched else "input_ids", r, state.vocab_size)
-            for i, r in enumerate(rows)
+            fields.check_ids(name, row, state.vocab_size)
+            for name, row in (rows or {"input_ids": ids}).items()
         ]
     else:
         if state.tokenizer is None:
@@ -138,9 +110,8 @@ def _prompts(fields: Fields, state: ServerState) -> tuple[list[tuple[int, ...]],
         if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts) or not texts:
             raise BadRequest("text", "a string or a list of strings is needed")
         prompts = [tuple(state.tokenizer.encode(t)) for t in texts]
-    for prompt in prompts:
-        if not prompt:
-            raise BadRequest("text" if ids is None else "input_ids", "an empty prompt")
+    if not all(prompts):
+        raise BadRequest("text" if ids is None else "input_ids", "an empty prompt")
     return prompts, batched
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,10 @@ from fastapi.responses import JSONResponse, Response
 from native_engine.errors import BadRequest
 from native_engine.requests import GenerateRequest, GenerateResult
 from native_engine.server import parameters
-from native_engine.server.body import read_object
 from native_engine.server.calls import Call, Finished, results, submit
-from native_engine.server.fields import Fields
+from native_engine.server.fields import Fields, read_fields
 from native_engine.server.native_reply import visible_text
-from native_engine.server.native_request import FieldNames, build_request
+from native_engine.server.native_request import build_request
 from native_engine.server.parameters import MESSAGE, STREAM_OPTIONS, Parameters
 from native_engine.server.state import ServerState
 from native_engine.server.streaming import EventStream, sse
@@ -27,36 +26,23 @@ from native_engine.tokenizer import TextStream, Tokenizer
 
 @dataclass(frozen=True)
 class Style:
-    """How the two endpoints differ: object names, the id's prefix, the shape of a choice, what may
-    be asked."""
+    """How the two endpoints differ: the id's prefix, the objects' names whole and in part, the
+    prompt's, what may be asked."""
 
     prefix: str
     whole: str
     part: str
-    choice: Callable[[str], dict[str, Any]]
-    delta: Callable[[str], dict[str, Any]]
-    accepts: Parameters
     prompt: str
+    accepts: Parameters
+
+    def choice(self, text: str, reason: str | None, **chat: dict[str, str]) -> dict[str, Any]:
+        """The only choice: `text` of a completion, a chat's `message` or `delta`."""
+        body: Mapping[str, Any] = chat if self is CHAT else {"text": text, "logprobs": None}
+        return {"index": 0, **body, "finish_reason": reason}
 
 
-CHAT = Style(
-    "chatcmpl",
-    "chat.completion",
-    "chat.completion.chunk",
-    lambda text: {"message": {"role": "assistant", "content": text}},
-    lambda text: {"delta": {"content": text}},
-    parameters.CHAT,
-    "messages",
-)
-COMPLETION = Style(
-    "cmpl",
-    "text_completion",
-    "text_completion",
-    lambda text: {"text": text, "logprobs": None},
-    lambda text: {"text": text, "logprobs": None},
-    parameters.COMPLETION,
-    "prompt",
-)
+CHAT = Style("chatcmpl", "chat.completion", "chat.completion.chunk", "messages", parameters.CHAT)
+COMPLETION = Style("cmpl", "text_completion", "text_completion", "prompt", parameters.COMPLETION)
 
 
 def add_openai_api(app: FastAPI, state: ServerState) -> None:
@@ -75,26 +61,17 @@ def add_openai_api(app: FastAPI, state: ServerState) -> None:
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        fields = await _fields(http, state, COMPLETION)
-        return await _answer(http, state, fields, _prompt_ids(fields, state), COMPLETION)
+        return await _answer(http, state, COMPLETION)
 
     @app.post("/v1/chat/completions")
     async def chat(http: Request) -> Response:
-        fields = await _fields(http, state, CHAT)
-        ids = _tokenizer(state, "messages").chat(_messages(fields))
-        return await _answer(http, state, fields, tuple(ids), CHAT)
+        return await _answer(http, state, CHAT)
 
 
-async def _fields(http: Request, state: ServerState, style: Style) -> Fields:
-    fields = Fields(await read_object(http, state.facts.max_body_bytes))
-    accepts = style.accepts if state.batch is None else style.accepts.with_sampling()
-    accepts.check(fields)
-    return fields
-
-
-async def _answer(
-    http: Request, state: ServerState, fields: Fields, ids: tuple[int, ...], style: Style
-) -> Response:
+async def _answer(http: Request, state: ServerState, style: Style) -> Response:
+    fields = await read_fields(http, state.facts.max_body_bytes)
+    style.accepts.check(fields, sampled=state.batch is not None)
+    ids = _chat_ids(fields, state) if style is CHAT else _prompt_ids(fields, state)
     request = _request(state, fields, ids, style)
     stream = fields.flag("stream")
     options = fields.table("stream_options")
@@ -106,15 +83,13 @@ async def _answer(
     call = submit(state, (request,))[0]
     if stream:
         return EventStream(call, _events(call, state, head, style, usage))
-    finished = (await results([call], http))[0].result
-    text = _tokenizer(state, "prompt").decode(finished.output_ids)
-    choice = {
-        "index": 0,
-        **style.choice(visible_text(request, finished, text)),
-        "finish_reason": (finished.finish or {}).get("type"),
-    }
+    result = (await results([call], http))[0].result
+    text = _tokenizer(state, "prompt").decode(result.output_ids)
+    text = visible_text(request, result, text)
+    message = {"role": "assistant", "content": text}
+    choice = style.choice(text, (result.finish or {}).get("type"), message=message)
     return JSONResponse(
-        {**head, "object": style.whole, "choices": [choice], "usage": _usage(request, finished)}
+        {**head, "object": style.whole, "choices": [choice], "usage": _usage(request, result)}
     )
 
 
@@ -125,20 +100,19 @@ async def _events(
     stream = TextStream(tokenizer)
     sent = 0
 
-    def chunk(choice: dict[str, Any], reason: str | None = None) -> bytes:
-        choices = [{"index": 0, **choice, "finish_reason": reason}]
-        return sse({**head, "object": style.part, "choices": choices})
+    def chunk(text: str, delta: dict[str, str], reason: str | None = None) -> bytes:
+        choice = style.choice(text, reason, delta=delta)
+        return sse({**head, "object": style.part, "choices": [choice]})
 
     if style is CHAT:
-        yield chunk({"delta": {"role": "assistant", "content": ""}})
+        yield chunk("", {"role": "assistant", "content": ""})
     async for item in call:
         if isinstance(item, Finished):
             text = tokenizer.decode(item.result.output_ids)
-            whole = visible_text(call.request, item.result, text)
-            if whole[sent:]:
-                yield chunk(style.delta(whole[sent:]))
-            reason = (item.result.finish or {}).get("type")
-            yield chunk({"delta": {}} if style is CHAT else style.delta(""), reason)
+            rest = visible_text(call.request, item.result, text)[sent:]
+            if rest:
+                yield chunk(rest, {"content": rest})
+            yield chunk("", {}, (item.result.finish or {}).get("type"))
             if with_usage:
                 usage = _usage(call.request, item.result)
                 yield sse({**head, "object": style.part, "choices": [], "usage": usage})
@@ -146,7 +120,7 @@ async def _events(
         text = stream.push(item)
         safe = safe_length(text, call.request.stop_texts)
         if safe > sent:
-            yield chunk(style.delta(text[sent:safe]))
+            yield chunk(text[sent:safe], {"content": text[sent:safe]})
             sent = safe
 
 
@@ -165,17 +139,12 @@ def _request(
     state: ServerState, fields: Fields, ids: tuple[int, ...], style: Style
 ) -> GenerateRequest:
     fields.text("model")
-    limit = state.facts.max_total_tokens
-    name = "max_completion_tokens"
-    count = fields.optional_integer(name, 1, limit)
-    if count is None:
-        name = "max_tokens"
-        count = fields.optional_integer(name, 1, limit)
-    if count is None:
-        count = max(1, limit - len(ids)) if style is CHAT else min(16, max(1, limit - len(ids)))
+    limit, newer = state.facts.max_total_tokens, "max_completion_tokens"
+    name = "max_tokens" if fields.raw.get(newer) is None else newer
+    room = max(1, limit - len(ids))
+    count = fields.integer(name, room if style is CHAT else min(16, room), 1, limit)
     identity = f"{style.prefix}-{uuid.uuid4().hex}"
-    names = FieldNames(style.prompt, name)
-    return build_request(state, ids, fields, identity, count, names=names)
+    return build_request(state, ids, fields, identity, count, names=(style.prompt, name))
 
 
 def _prompt_ids(fields: Fields, state: ServerState) -> tuple[int, ...]:
@@ -189,7 +158,7 @@ def _prompt_ids(fields: Fields, state: ServerState) -> tuple[int, ...]:
     raise BadRequest("prompt", "a non-empty string or one list of token ids is needed")
 
 
-def _messages(fields: Fields) -> list[dict[str, str]]:
+def _chat_ids(fields: Fields, state: ServerState) -> tuple[int, ...]:
     messages = fields.raw.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("messages", "a non-empty list is needed")
@@ -200,13 +169,12 @@ def _messages(fields: Fields) -> list[dict[str, str]]:
         MESSAGE.check(Fields(message, f"messages[{i}]."))
         content = message.get("content")
         if isinstance(content, list):
-            texts = [p.get("text") if isinstance(p, dict) else None for p in content]
-            parts = [text for text in texts if isinstance(text, str)]
-            content = "".join(parts) if len(parts) == len(texts) else None
+            parts: list[Any] = [p.get("text") if isinstance(p, dict) else None for p in content]
+            content = "".join(parts) if all(isinstance(text, str) for text in parts) else None
         if not isinstance(content, str):
             raise BadRequest(f"messages[{i}].content", "text is needed")
         plain.append({"role": message["role"], "content": content})
-    return plain
+    return tuple(_tokenizer(state, "messages").chat(plain))
 
 
 def _tokenizer(state: ServerState, field: str) -> Tokenizer:

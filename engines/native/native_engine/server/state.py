@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from native_engine.batching.batch_scheduler import BatchScheduler
 from native_engine.config import EngineConfig
 from native_engine.scheduler import Scheduler
-from native_engine.server.body import MAX_BODY_BYTES
+from native_engine.server.fields import MAX_BODY_BYTES
 from native_engine.tokenizer import Tokenizer
 
 

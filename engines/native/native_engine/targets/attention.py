@@ -96,12 +96,11 @@ class RaggedAttention:
 
         window: tokens a row sees, itself included; None: all. scale: None is 1/sqrt(head_dim)."""
         self._cache.write(layer, self._places, kv)
-        parts = self._parts.get(window)
-        if parts is None:
-            parts = self._parts[window] = self._prepare(window)
+        if window not in self._parts:
+            self._parts[window] = self._prepare(window)
         mixed = [
             attend_rows(q[part.begin : part.end], *part.layers[layer], part.mask, scale)
-            for part in parts
+            for part in self._parts[window]
         ]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 

@@ -4,62 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from native_engine.errors import ConfigError
 from native_engine.linear import Linear
+from native_engine.rope import Rotary
 from native_engine.targets.attention import CausalMasks, RaggedAttention
-from native_engine.targets.hf_config import HfConfig
+from native_engine.targets.hf_config import ModelShape
 from native_engine.targets.kv_slots import KvSlots
-from native_engine.targets.norms import RmsNorm
+from native_engine.targets.modules import RmsNorm
 from native_engine.targets.protocol import Forward, Rows, TargetState
-from native_engine.targets.rotary import Rotary
 
 
 @dataclass(frozen=True)
-class DecoderShape:
-    """windows: tokens each layer's attention sees, None all; one for each layer."""
+class DecoderShape(ModelShape):
+    """windows: tokens each attention layer sees, None all; one for each."""
 
-    vocab: int
-    hidden: int
-    inner: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    eps: float
     windows: tuple[int | None, ...]
-
-    @classmethod
-    def read(
-        cls, config: HfConfig, windows: tuple[int | None, ...], eps: float | None = None
-    ) -> DecoderShape:
-        """From config.json; `eps` where it does not say."""
-        heads, kv_heads, head_dim = config.heads()
-        return cls(
-            vocab=config.integer("vocab_size"),
-            hidden=config.integer("hidden_size"),
-            inner=config.integer("intermediate_size"),
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            eps=config.number("rms_norm_eps", eps),
-            windows=windows,
-        )
-
-    @property
-    def q_width(self) -> int:
-        return self.heads * self.head_dim
-
-    @property
-    def kv_width(self) -> int:
-        return self.kv_heads * self.head_dim
-
-
-class Mix(Protocol):
-    def __call__(self, layer: int, mixed: Tensor, ba: Tensor) -> Tensor: ...
 
 
 class Step(NamedTuple):
@@ -69,13 +33,11 @@ class Step(NamedTuple):
     attend: RaggedAttention
     cos: Tensor
     sin: Tensor
-    mix: Mix | None = None
+    mix: Callable[[int, Tensor, Tensor], Tensor] | None = None
 
 
-class DecoderLayer(Protocol):
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
-        """`[total, hidden]` to `[total, hidden]`, residual included; x is not changed."""
-        ...
+DecoderLayer = Callable[[Tensor, Step], Tensor]
+"""`[total, hidden]` to `[total, hidden]`, residual included; its argument is not changed."""
 
 
 def _unscaled(logits: Tensor) -> Tensor:
@@ -102,14 +64,15 @@ class DecoderTarget:
         embed_norm: RmsNorm | None = None,
         scale_logits: Callable[[Tensor], Tensor] = _unscaled,
     ) -> None:
-        self.vocab_size, self.hidden_size, self.layers = shape.vocab, shape.hidden, len(decoder)
+        self.vocab_size, self.hidden_size = shape.vocab_size, shape.hidden_size
+        self.layers = len(decoder)
         self.dtype, self.device = embedding.dtype, embedding.device
         self._shape, self._embedding, self._decoder = shape, embedding, tuple(decoder)
         self._last_norm, self._head = last_norm, head
         self._embed_norm, self._scale_logits = embed_norm, scale_logits
         dims = rotary_dims or shape.head_dim
         self._rotary = Rotary(dims, rope_theta, self.device, self.dtype)
-        self._masks = CausalMasks(shape.heads // shape.kv_heads, self.dtype, self.device)
+        self._masks = CausalMasks(shape.group, self.dtype, self.device)
 
     def new_state(self, slots: int, capacity: int) -> TargetState:
         return self._new_kv(self.layers, slots, capacity)

@@ -10,25 +10,21 @@ from torch import Tensor
 from native_engine.rope import rotate_
 from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.hf_config import HfConfig
-from native_engine.targets.mlp import GatedMlp, Pack
-from native_engine.targets.norms import RmsNorm
-from native_engine.targets.source import TensorSource, stacked
+from native_engine.targets.modules import Pack, Reader, RmsNorm
+from native_engine.targets.source import TensorSource
 
 
 def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:
     """Raises ConfigError naming a key whose value is not computed."""
-    config.require(
-        hidden_act="silu", attention_bias=False, mlp_bias=False, quantization_config=None
-    )
-    shape = DecoderShape.read(config, config.windows(_layer_types(config)))
-    table = source.take("model.embed_tokens.weight", shape.vocab, shape.hidden)
-    layers = [
-        DenseLayer(index, shape, source, pack, config.raw["model_type"] == "qwen3")
-        for index in range(len(shape.windows))
-    ]
-    last_norm = RmsNorm(source.take("model.norm.weight", shape.hidden), shape.eps)
+    config.require_dense()
+    shape = DecoderShape(**config.shape(), windows=config.windows(_layer_types(config)))
+    size, qk_norm = (shape.vocab_size, shape.hidden_size), config.raw["model_type"] == "qwen3"
+    reader = Reader(source, pack, shape.rms_norm_eps)
+    table = source.take("model.embed_tokens.weight", *size)
+    layers = [DenseLayer(index, shape, reader, qk_norm) for index in range(shape.layers)]
+    last_norm = reader.norm("model.norm", shape.hidden_size)
     tied = config.flag("tie_word_embeddings")
-    head = table if tied else source.take("lm_head.weight", shape.vocab, shape.hidden)
+    head = table if tied else source.take("lm_head.weight", *size)
     return DecoderTarget(shape, table, layers, last_norm, pack(head), config.rope_theta())
 
 
@@ -44,24 +40,17 @@ def _layer_types(config: HfConfig) -> list[str]:
 class DenseLayer:
     """Layer `index`, its q, k, v and its gate, up each one product."""
 
-    def __init__(
-        self, index: int, shape: DecoderShape, source: TensorSource, pack: Pack, qk_norm: bool
-    ) -> None:
-        at = f"model.layers.{index}"
-        hidden, q, kv = shape.hidden, shape.q_width, shape.kv_width
-        outs = {"q_proj": q, "k_proj": kv, "v_proj": kv}
+    def __init__(self, index: int, shape: DecoderShape, reader: Reader, qk_norm: bool) -> None:
+        at, hidden, kv = f"model.layers.{index}", shape.hidden_size, shape.kv_width
+        outs = {"q_proj": shape.q_width, "k_proj": kv, "v_proj": kv}
         self._index, self._shape = index, shape
-        self._attention_norm = RmsNorm(
-            source.take(f"{at}.input_layernorm.weight", hidden), shape.eps
-        )
-        self._qkv = pack(stacked(source, f"{at}.self_attn", outs, hidden))
-        self._qk_gain = _head_gains(source, at, shape) if qk_norm else None
-        self._unit = RmsNorm(None, shape.eps)
-        self._o = pack(source.take(f"{at}.self_attn.o_proj.weight", hidden, q))
-        self._mlp_norm = RmsNorm(
-            source.take(f"{at}.post_attention_layernorm.weight", hidden), shape.eps
-        )
-        self._mlp = GatedMlp(source, f"{at}.mlp", hidden, shape.inner, pack)
+        self._attention_norm = reader.norm(f"{at}.input_layernorm", hidden)
+        self._qkv = reader.linear(f"{at}.self_attn", outs, hidden)
+        self._qk_gain = _head_gains(reader.source, at, shape) if qk_norm else None
+        self._unit = RmsNorm(None, shape.rms_norm_eps)
+        self._o = reader.linear(f"{at}.self_attn", {"o_proj": hidden}, shape.q_width)
+        self._mlp_norm = reader.norm(f"{at}.post_attention_layernorm", hidden)
+        self._mlp = reader.mlp(f"{at}.mlp", hidden, shape.intermediate_size)
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         shape = self._shape
@@ -71,12 +60,8 @@ class DenseLayer:
         if self._qk_gain is not None:
             turned.copy_(self._unit(turned) * self._qk_gain)
         rotate_(turned, step.cos, step.sin)
-        mixed = step.attend(
-            self._index,
-            qkv[:, : shape.q_width],
-            heads[:, shape.heads :],
-            window=shape.windows[self._index],
-        )
+        q, window = qkv[:, : shape.q_width], shape.windows[self._index]
+        mixed = step.attend(self._index, q, heads[:, shape.heads :], window=window)
         x = self._o.add(mixed, x)
         return self._mlp.add(self._mlp_norm(x), x)
 

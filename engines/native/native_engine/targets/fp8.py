@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from native_engine.errors import ConfigError
+from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.source import TensorSource
 
 BLOCK = 128
@@ -37,23 +37,17 @@ class Fp8Format:
     @classmethod
     def from_config(cls, raw: Mapping[str, Any]) -> Fp8Format | None:
         """None without a `quantization_config`; ConfigError for a format other than this one."""
-        quantised = raw.get("quantization_config")
-        if not quantised:
+        if not raw.get("quantization_config"):
             return None
-        scheme = quantised.get("activation_scheme", "dynamic")
-        wanted: dict[str, tuple[Any, list[Any]]] = {
-            "quant_method": (quantised.get("quant_method"), ["fp8"]),
-            "fmt": (quantised.get("fmt", "e4m3"), ["e4m3"]),
-            "weight_block_size": (quantised.get("weight_block_size"), [[BLOCK, BLOCK]]),
-            "activation_scheme": (scheme, ["dynamic", "none"]),
-        }
-        for key, (value, known) in wanted.items():
-            if value not in known:
-                raise ConfigError(
-                    f"config.json quantization_config.{key}={value!r}: known: {known}"
-                )
-        kept = quantised.get("modules_to_not_convert") or ()
-        return cls(tuple(kept), scheme == "dynamic")
+        form = HfConfig(raw).section("quantization_config")
+        form.require(fmt="e4m3")
+        for key, value in (("quant_method", "fp8"), ("weight_block_size", [BLOCK, BLOCK])):
+            if form.raw.get(key) != value:
+                raise form.error(key, f"{value!r} is needed")
+        scheme = form.raw.get("activation_scheme", "dynamic")
+        if scheme not in ("dynamic", "none"):
+            raise form.error("activation_scheme", "known: 'dynamic', 'none'")
+        return cls(tuple(form.raw.get("modules_to_not_convert") or ()), scheme == "dynamic")
 
     def converts(self, module: str) -> bool:
         """Whether `module` (its name in the checkpoint) is FP8: transformers' matching rule, a

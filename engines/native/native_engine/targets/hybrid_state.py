@@ -14,19 +14,12 @@ import torch
 from torch import Tensor
 
 from native_engine.errors import StateError
-from native_engine.targets.gated_delta import (
-    CHUNK_ROWS,
-    DeltaRows,
-    DeltaShape,
-    DeltaWeights,
-    read_rows,
-    replay_rows,
-    run_rows,
-)
+from native_engine.targets import gated_delta
+from native_engine.targets.gated_delta import DeltaRows, DeltaShape, DeltaWeights
 from native_engine.targets.kv_slots import KvSlots
 from native_engine.targets.protocol import Rows, Span
 
-REPLAY_ROWS = CHUNK_ROWS
+REPLAY_ROWS = gated_delta.CHUNK_ROWS
 """A sequence's rows of one forward pass that can be accepted in part; longer runs are prompts."""
 
 
@@ -98,11 +91,11 @@ class HybridState:
             gates = ba[group.index]
             rows = DeltaRows.of(window, gates, weights, shape)
             if group.prompt:
-                read, end = run_rows(rows, state)
+                read, end = gated_delta.run_rows(rows, state)
                 group.ends.append(end)
                 group.windows.append(window[:, -shape.conv_rows :].clone())
             else:
-                read = read_rows(rows, state)
+                read = gated_delta.read_rows(rows, state)
                 group.windows.append(window)
                 group.gates.append(gates)
             true = read.flatten(0, 1).index_select(0, group.places)
@@ -115,15 +108,11 @@ class HybridState:
         accepted = length - self.kv.length(slot)
         last = self._uncommitted.get(slot)
         if accepted < 0:
-            raise StateError(
-                f"slot {slot}: recurrent state cannot go back from {self.kv.length(slot)} to "
-                f"{length} tokens; reset it and run them again"
-            )
+            text = f"recurrent state cannot go back {-accepted} tokens to {length}"
+            raise StateError(slot, f"{text}; reset it and run them again")
         if last and last.group.prompt and 0 < accepted < last.rows:
-            raise StateError(
-                f"slot {slot}: {accepted} of {last.rows} rows; a pass of more than {REPLAY_ROWS} "
-                "rows is committed whole"
-            )
+            text = f"{accepted} of {last.rows} rows; a pass of more than {REPLAY_ROWS}"
+            raise StateError(slot, f"{text} rows is committed whole")
         self.kv.commit(slot, length)
         self._uncommitted.pop(slot, None)
         if accepted and last:
@@ -145,26 +134,22 @@ class HybridState:
         window = torch.stack([w[last.member, : kept + accepted] for w in group.windows])
         gates = torch.stack([g[last.member, :accepted] for g in group.gates])
         rows = DeltaRows.of(window, gates, self._weights, self._shape)
-        self.recurrent[slot] = replay_rows(rows, self.recurrent[slot])
+        self.recurrent[slot] = gated_delta.replay_rows(rows, self.recurrent[slot])
         self.conv[slot] = window[:, accepted:]
 
 
 def _group(spans: list[Span], device: torch.device) -> Group:
-    longest = max(span.end - span.begin for span in spans)
-    index = torch.zeros(len(spans), longest, dtype=torch.int64)
-    true = torch.zeros(len(spans), longest, dtype=torch.bool)
-    for i, span in enumerate(spans):
-        count = span.end - span.begin
-        # Padded with a row of its own: one of another sequence may hold NaN, which no mask stops.
-        index[i] = span.begin
-        index[i, :count] = torch.arange(span.begin, span.end)
-        true[i, :count] = True
-    only = spans[0].slot
+    begins = torch.tensor([[span.begin] for span in spans])
+    counts = torch.tensor([[span.end - span.begin] for span in spans])
+    longest, slots = int(counts.max()), [span.slot for span in spans]
+    at = torch.arange(longest)
+    true = at < counts
+    # Padded with a row of its own: one of another sequence may hold NaN, which no mask stops.
+    index = begins + at * true
+    # One sequence's state is read in place, not gathered.
+    alone = slice(slots[0], slots[0] + 1)
     return Group(
-        # One sequence's state is read in place, not gathered.
-        where=slice(only, only + 1)
-        if len(spans) == 1
-        else torch.tensor([span.slot for span in spans], device=device),
+        where=alone if len(slots) == 1 else torch.tensor(slots, device=device),
         index=index.to(device),
         rows=index[true].to(device),
         places=true.flatten().nonzero().squeeze(1).to(device),

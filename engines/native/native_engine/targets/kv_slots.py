@@ -52,9 +52,8 @@ class KvSlots:
         """The sequence in `slot` is its first `length` tokens. StateError if it has fewer."""
         self._check_slot(slot)
         if not 0 <= length <= self._written[slot]:
-            raise StateError(
-                f"slot {slot}: cannot commit {length} tokens, {self._written[slot]} are written"
-            )
+            written = self._written[slot]
+            raise StateError(slot, f"cannot commit {length} tokens, {written} are written")
         self._committed[slot] = self._written[slot] = length
 
     def reset(self, slot: int) -> None:
@@ -65,19 +64,15 @@ class KvSlots:
 
         StateError when a row does not continue its slot's committed tokens or does not fit; then
         nothing is changed."""
-        if len(set(rows.slots)) != len(rows.slots):
-            raise StateError(f"slots {rows.slots}: one sequence a slot")
+        if len(set(rows.slots)) < len(rows.slots):
+            raise StateError(max(rows.slots, key=rows.slots.count), "one sequence a slot")
         for slot, start, begin, end in rows.spans:
-            self._check_slot(slot)
-            if start != self._committed[slot]:
-                raise StateError(
-                    f"slot {slot} holds {self._committed[slot]} committed tokens, rows start at "
-                    f"{start}: commit or reset it first"
-                )
-            if end <= begin or start + end - begin > self.capacity:
-                raise StateError(
-                    f"slot {slot} holds {self.capacity} tokens, {start + end - begin} asked for"
-                )
+            held, asked = self.length(slot), start + end - begin
+            if start != held:
+                text = f"holds {held} committed tokens, rows start at {start}"
+                raise StateError(slot, f"{text}: commit or reset it first")
+            if asked <= start or asked > self.capacity:
+                raise StateError(slot, f"holds {self.capacity} tokens, {asked} asked for")
         for slot, start, begin, end in rows.spans:
             self._written[slot] = start + end - begin
         slots = torch.tensor(rows.slots).repeat_interleave(torch.tensor(rows.counts))
@@ -96,4 +91,4 @@ class KvSlots:
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < len(self._committed):
-            raise StateError(f"slot {slot}: there are slots 0 to {len(self._committed) - 1}")
+            raise StateError(slot, f"there are slots 0 to {len(self._committed) - 1}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,22 +10,24 @@ import torch
 from native_engine.errors import ConfigError
 from native_engine.linear import linear_backend
 from native_engine.tables import unknown_name
+from native_engine.targets import dense, muse
 from native_engine.targets.hf_config import HfConfig
-from native_engine.targets.mlp import Pack
+from native_engine.targets.modules import Pack
 from native_engine.targets.protocol import Target
+from native_engine.targets.qwen35 import Qwen35
 from native_engine.targets.source import DummySource, SafetensorsSource, TensorSource
 
-TARGETS = {
-    "llama": "native_engine.targets.dense:load",
-    "qwen3": "native_engine.targets.dense:load",
-    "muse_glimmer": "native_engine.targets.muse:load",
-    "qwen3_5": "native_engine.targets.qwen35:load",
-    "qwen3_5_text": "native_engine.targets.qwen35:load",
+Loader = Callable[[HfConfig, TensorSource, Pack], Target]
+"""`load` of a target's module; dtype and device are the source's."""
+TARGETS: dict[str, Loader] = {
+    "llama": dense.load,
+    "qwen3": dense.load,
+    "muse_glimmer": muse.load,
+    "qwen3_5": Qwen35,
+    "qwen3_5_text": Qwen35,
 }
 CENTRED = ("muse_glimmer", "qwen3_5", "qwen3_5_text")
 """Models whose norms multiply by 1 + gain."""
-Loader = Callable[[HfConfig, TensorSource, Pack], Target]
-"""`load` of a target's module; dtype and device are the source's."""
 
 
 def build_target(config: HfConfig, source: TensorSource, linear: str = "plain") -> Target:
@@ -36,9 +37,7 @@ def build_target(config: HfConfig, source: TensorSource, linear: str = "plain") 
     model_type = config.raw.get("model_type")
     if model_type not in TARGETS:
         raise unknown_name(f"{config.where} model_type", str(model_type), TARGETS)
-    module, name = TARGETS[model_type].split(":")
-    load: Loader = getattr(importlib.import_module(module), name)
-    return load(config, source, linear_backend(linear))
+    return TARGETS[model_type](config, source, linear_backend(linear))
 
 
 def load_target(

@@ -7,17 +7,16 @@ has a norm with a centred gain before and after. Logits are multiplied, then cap
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from native_engine.errors import ConfigError
 from native_engine.rope import rotate_
 from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
 from native_engine.targets.hf_config import HfConfig
-from native_engine.targets.mlp import GatedMlp, Pack
-from native_engine.targets.norms import RmsNorm
-from native_engine.targets.source import TensorSource, stacked
+from native_engine.targets.modules import Pack, Reader, RmsNorm
+from native_engine.targets.source import TensorSource
 
 PREFIX = "model.language_model"
 
@@ -31,23 +30,22 @@ def load(config: HfConfig, source: TensorSource, pack: Pack) -> DecoderTarget:
     layers = text.integer("num_hidden_layers")
     kinds = ["sliding_attention"] * layers
     kinds[(layers - 1) % 4 :: 4] = ["full_attention"] * len(kinds[(layers - 1) % 4 :: 4])
-    shape = DecoderShape.read(text, text.windows(kinds))
-    rotated = _rotated(text, shape)
-    table = source.take(f"{PREFIX}.embed_tokens.weight", shape.vocab, shape.hidden)
-    decoder = [
-        MuseLayer(index, shape, rotated[index], text, source, pack) for index in range(layers)
-    ]
+    shape = DecoderShape(**text.shape(), windows=text.windows(kinds))
+    reader = Reader(source, pack, shape.rms_norm_eps, centred=True)
+    rotated, size = _rotated(text, shape), (shape.vocab_size, shape.hidden_size)
+    table = source.take(f"{PREFIX}.embed_tokens.weight", *size)
+    decoder = [MuseLayer(index, shape, rotated[index], text, reader) for index in range(layers)]
+    last_gain = source.take(f"{PREFIX}.norm.weight", shape.hidden_size)
+    multiplier, cap = text.number("output_multiplier"), text.number("final_logit_softcapping")
     return DecoderTarget(
         shape,
         table,
         decoder,
-        RmsNorm(source.take(f"{PREFIX}.norm.weight", shape.hidden), shape.eps),
-        pack(source.take("lm_head.weight", shape.vocab, shape.hidden)),
+        RmsNorm(last_gain, shape.rms_norm_eps),
+        pack(source.take("lm_head.weight", *size)),
         text.rope_theta(),
-        embed_norm=RmsNorm(None, shape.eps),
-        scale_logits=SoftCap(
-            text.number("output_multiplier"), text.number("final_logit_softcapping")
-        ),
+        embed_norm=RmsNorm(None, shape.rms_norm_eps),
+        scale_logits=partial(soft_cap, multiplier=multiplier, cap=cap),
     )
 
 
@@ -57,50 +55,34 @@ def _rotated(text: HfConfig, shape: DecoderShape) -> list[bool]:
     default = [0.0 if (layers - 1 - i) % 4 == 0 else theta for i in range(layers)]
     thetas = text.raw.get("layer_rope_theta") or default
     if len(thetas) != layers or not set(thetas) <= {0, theta}:
-        raise ConfigError(f"{text.where} layer_rope_theta: 0 or {theta} for each layer")
+        raise text.error("layer_rope_theta", f"0 or {theta} for each layer")
     return [value != 0 for value in thetas]
 
 
-class SoftCap:
+def soft_cap(logits: Tensor, multiplier: float, cap: float) -> Tensor:
     """`cap * tanh(logits * multiplier / cap)`, in FP32: in BF16 the cap would make ties."""
-
-    def __init__(self, multiplier: float, cap: float) -> None:
-        self._inner, self._cap = multiplier / cap, cap
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        return torch.tanh(logits.float() * self._inner) * self._cap
+    return torch.tanh(logits.float() * (multiplier / cap)) * cap
 
 
 class MuseLayer:
     """Layer `index`; q, k, v and the gate are one product of the same normed input."""
 
     def __init__(
-        self,
-        index: int,
-        shape: DecoderShape,
-        rotated: bool,
-        text: HfConfig,
-        source: TensorSource,
-        pack: Pack,
+        self, index: int, shape: DecoderShape, rotated: bool, text: HfConfig, reader: Reader
     ) -> None:
-        at = f"{PREFIX}.layers.{index}"
-        hidden, q, kv = shape.hidden, shape.q_width, shape.kv_width
+        at, hidden = f"{PREFIX}.layers.{index}", shape.hidden_size
+        q, kv, post_eps = shape.q_width, shape.kv_width, text.number("post_norm_eps")
         outs = {"q_proj": q, "k_proj": kv, "v_proj": kv, "gate_proj": q}
-        post_eps = text.number("post_norm_eps")
-
-        def norm(name: str, eps: float) -> RmsNorm:
-            return RmsNorm(source.take(f"{at}.{name}.weight", hidden), eps, centred=True)
-
         self._index, self._shape, self._rotated = index, shape, rotated
         self._scale = text.number("qk_scale_factor") / math.sqrt(shape.head_dim)
-        self._attention_norm = norm("input_layernorm", shape.eps)
-        self._qkv_gate = pack(stacked(source, f"{at}.self_attn", outs, hidden))
-        self._unit = RmsNorm(None, shape.eps)
-        self._o = pack(source.take(f"{at}.self_attn.o_proj.weight", hidden, q))
-        self._after_attention = norm("post_attention_layernorm", post_eps)
-        self._mlp_norm = norm("pre_feedforward_layernorm", shape.eps)
-        self._mlp = GatedMlp(source, f"{at}.mlp", hidden, shape.inner, pack)
-        self._after_mlp = norm("post_feedforward_layernorm", post_eps)
+        self._attention_norm = reader.norm(f"{at}.input_layernorm", hidden)
+        self._qkv_gate = reader.linear(f"{at}.self_attn", outs, hidden)
+        self._unit = RmsNorm(None, shape.rms_norm_eps)
+        self._o = reader.linear(f"{at}.self_attn", {"o_proj": hidden}, q)
+        self._after_attention = reader.norm(f"{at}.post_attention_layernorm", hidden, post_eps)
+        self._mlp_norm = reader.norm(f"{at}.pre_feedforward_layernorm", hidden)
+        self._mlp = reader.mlp(f"{at}.mlp", hidden, shape.intermediate_size)
+        self._after_mlp = reader.norm(f"{at}.post_feedforward_layernorm", hidden, post_eps)
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         shape = self._shape
@@ -110,13 +92,9 @@ class MuseLayer:
         turned.copy_(self._unit(turned))
         if self._rotated:
             rotate_(turned, step.cos, step.sin)
-        mixed = step.attend(
-            self._index,
-            together[:, : shape.q_width],
-            heads[:, shape.heads : shape.heads + 2 * shape.kv_heads],
-            window=shape.windows[self._index],
-            scale=self._scale,
-        )
+        q, window = together[:, : shape.q_width], shape.windows[self._index]
+        kv = heads[:, shape.heads : shape.heads + 2 * shape.kv_heads]
+        mixed = step.attend(self._index, q, kv, window=window, scale=self._scale)
         gate = together[:, -shape.q_width :].sigmoid()
         x = x + self._after_attention(self._o(mixed * gate))
         return x + self._after_mlp(self._mlp(self._mlp_norm(x)))

@@ -31,6 +31,12 @@ class Rows:
     starts: tuple[int, ...]
     counts: tuple[int, ...]
 
+    @classmethod
+    def of(cls, ids: Tensor, runs: Sequence[tuple[int, int, int]]) -> Rows:
+        """`runs`: slot, start and count of each sequence."""
+        slots, starts, counts = zip(*runs, strict=True)
+        return cls(ids, slots, starts, counts)
+
     @property
     def spans(self) -> Iterator[Span]:
         begin = 0
@@ -41,10 +47,7 @@ class Rows:
     @property
     def positions(self) -> Tensor:
         """Absolute position of each row, `[total]`."""
-        parts = [
-            torch.arange(start, start + count)
-            for start, count in zip(self.starts, self.counts, strict=True)
-        ]
+        parts = [torch.arange(s.start, s.start + s.end - s.begin) for s in self.spans]
         return torch.cat(parts).to(self.ids.device)
 
 
@@ -64,11 +67,9 @@ class TargetState(Protocol):
     def commit(self, slot: int, length: int) -> None:
         """The sequence in `slot` is its first `length` tokens: rejected draft rows are forgotten,
         and recurrent state stands where the kept rows left it."""
-        ...
 
     def reset(self, slot: int) -> None:
         """`slot` holds nothing."""
-        ...
 
 
 class Target(Protocol):
@@ -82,20 +83,15 @@ class Target(Protocol):
 
     def new_state(self, slots: int, capacity: int) -> TargetState:
         """Room for `slots` sequences of at most `capacity` tokens (rejected rows included)."""
-        ...
 
     def forward(self, rows: Rows, state: TargetState, taps: Sequence[int] = ()) -> Forward:
         """Run `rows` through the decoder. Tap i is the output of layer i (-1: of the embedding)."""
-        ...
 
     def embed(self, ids: Tensor) -> Tensor:
         """`[n]` ids to `[n, hidden]` as the table holds them (before any norm of the target's)."""
-        ...
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Last norm, head, and the target's own scaling of logits: `[n, vocab]`."""
-        ...
 
     def head(self, normed: Tensor) -> Tensor:
         """The bare head on `[n, hidden]` (drafters share it): `[n, vocab]`, unscaled."""
-        ...

@@ -5,10 +5,8 @@ norms, the decay of the delta net, its recurrence and its gated norm."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,98 +14,126 @@ from torch import Tensor
 
 from native_engine.errors import ConfigError
 from native_engine.linear import Linear
-from native_engine.llama import swiglu
 from native_engine.rope import rotate_
-from native_engine.targets.decoder import DecoderShape, DecoderTarget, Step
+from native_engine.targets.decoder import DecoderTarget, Step
 from native_engine.targets.fp8 import Fp8Linear, take_fp8
-from native_engine.targets.gated_delta import DeltaShape, DeltaWeights
+from native_engine.targets.gated_delta import DeltaWeights
 from native_engine.targets.hf_config import HfConfig
 from native_engine.targets.hybrid_state import HybridState
-from native_engine.targets.mlp import Pack
-from native_engine.targets.norms import RmsNorm
+from native_engine.targets.modules import Pack, Reader, RmsNorm
 from native_engine.targets.protocol import Rows, TargetState
 from native_engine.targets.qwen35_config import FULL, Qwen35Config
 from native_engine.targets.source import TensorSource
 
 
-class Mixer(Protocol):
-    """Mixes rows along their sequences, before the output projection: `[total, width]`."""
+class HybridReader(Reader):
+    """Modules of a hybrid, FP8 where the checkpoint has them so. delta: weights of the recurrent
+    layers that were taken."""
 
-    def __call__(self, x: Tensor, step: Step) -> Tensor: ...
+    def __init__(self, config: Qwen35Config, source: TensorSource, pack: Pack) -> None:
+        super().__init__(source, pack, config.shape.rms_norm_eps, centred=True)
+        self.config = config
+        self.delta: list[DeltaWeights] = []
+
+    def linear(self, at: str, outs: Mapping[str, int], width: int) -> Linear:
+        form = self.config.fp8
+        sizes = {f"{at}.{name}": out for name, out in outs.items()}
+        fp8 = {form is not None and form.converts(name) for name in sizes}
+        if len(fp8) > 1:
+            text = "config.json modules_to_not_convert: all or none of "
+            raise ConfigError(text + ", ".join(sizes))
+        if form is None or fp8 == {False}:
+            return super().linear(at, outs, width)
+        parts = [take_fp8(self.source, name, out, width) for name, out in sizes.items()]
+        return Fp8Linear(parts, form.dynamic_activations)
 
 
-@dataclass(frozen=True)
 class GatedAttention:
     """Full attention: unit-norm q and k, RoPE on the first dimensions of a head, and a sigmoid gate
-    per output, which q_proj makes beside q, head by head. `index` counts attention layers."""
+    per output, which q_proj makes beside q, head by head. `index` counts these layers."""
 
-    index: int
-    shape: DecoderShape
-    rotary_dims: int
-    qkv: Linear
-    q_norm: RmsNorm
-    k_norm: RmsNorm
+    def __init__(self, reader: HybridReader, at: str, index: int) -> None:
+        c = reader.config.shape
+        self._index, self._shape, self._rotary_dims = index, c, reader.config.rotary_dims
+        projections = {"q_proj": 2 * c.q_width, "k_proj": c.kv_width, "v_proj": c.kv_width}
+        self._qkv = reader.linear(at, projections, c.hidden_size)
+        self._q_norm = reader.norm(f"{at}.q_norm", c.head_dim)
+        self._k_norm = reader.norm(f"{at}.k_norm", c.head_dim)
+        self._o = reader.linear(at, {"o_proj": c.hidden_size}, c.q_width)
 
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
-        c, total = self.shape, x.shape[0]
-        q, kv = torch.split(self.qkv(x), [2 * c.q_width, 2 * c.kv_width], dim=-1)
+    def __call__(self, x: Tensor, step: Step, residual: Tensor) -> Tensor:
+        c, total = self._shape, x.shape[0]
+        q, kv = torch.split(self._qkv(x), [2 * c.q_width, 2 * c.kv_width], dim=-1)
         q, gate = q.view(total, c.heads, 2 * c.head_dim).chunk(2, dim=-1)
         k, v = kv.view(total, 2 * c.kv_heads, c.head_dim).chunk(2, dim=1)
-        q, k = self.q_norm(q), self.k_norm(k)
+        q, k = self._q_norm(q), self._k_norm(k)
         for heads in (q, k):
-            rotate_(heads[..., : self.rotary_dims], step.cos, step.sin)
-        mixed = step.attend(self.index, q.flatten(1), torch.cat((k, v), dim=1))
-        return mixed * gate.flatten(1).sigmoid()
+            rotate_(heads[..., : self._rotary_dims], step.cos, step.sin)
+        mixed = step.attend(self._index, q.flatten(1), torch.cat((k, v), dim=1))
+        return self._o.add(mixed * gate.flatten(1).sigmoid(), residual)
 
 
-@dataclass(frozen=True)
 class GatedDeltaNet:
     """Linear attention, its output normed per head and gated by z. `index` counts these layers."""
 
-    index: int
-    shape: DeltaShape
-    qkvz: Linear
-    ba: Linear
-    norm: RmsNorm
+    def __init__(self, reader: HybridReader, at: str, index: int) -> None:
+        c, s, wide = reader.config.shape, reader.config.delta, torch.float32
+        values, heads, take = s.value_heads * s.value_dim, s.value_heads, reader.source.take
+        kernel = take(f"{at}.conv1d.weight", s.channels, 1, s.conv_rows + 1, dtype=wide)
+        rate = -take(f"{at}.A_log", heads, dtype=wide).exp()
+        dt_bias = take(f"{at}.dt_bias", heads, dtype=wide)
+        reader.delta.append(DeltaWeights(kernel.squeeze(1).t().contiguous(), rate, dt_bias))
+        self._index, self._channels = index, s.channels
+        projections = {"in_proj_qkv": s.channels, "in_proj_z": values}
+        self._qkvz = reader.linear(at, projections, c.hidden_size)
+        self._ba = reader.linear(at, {"in_proj_b": heads, "in_proj_a": heads}, c.hidden_size)
+        gain = take(f"{at}.norm.weight", s.value_dim, dtype=wide)
+        self._norm = RmsNorm(gain, c.rms_norm_eps)
+        self._out = reader.linear(at, {"out_proj": c.hidden_size}, values)
 
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
+    def __call__(self, x: Tensor, step: Step, residual: Tensor) -> Tensor:
         assert step.mix is not None
-        projected = self.qkvz(x)
-        mixed, z = projected[:, : self.shape.channels], projected[:, self.shape.channels :]
-        out = step.mix(self.index, mixed, self.ba(x))
-        gated = self.norm(out.float()).flatten(1).mul_(F.silu(z.float()))
-        return gated.to(x.dtype)
+        projected = self._qkvz(x)
+        mixed, z = projected[:, : self._channels], projected[:, self._channels :]
+        out = step.mix(self._index, mixed, self._ba(x))
+        gated = self._norm(out.float()).flatten(1).mul_(F.silu(z.float()))
+        return self._out.add(gated.to(x.dtype), residual)
 
 
-class Layer(NamedTuple):
-    input_norm: RmsNorm
-    mixer: Mixer
-    out: Linear
-    post_norm: RmsNorm
-    gate_up: Linear
-    down: Linear
+class Layer:
+    def __init__(self, reader: HybridReader, index: int) -> None:
+        c, at = reader.config, f"{reader.config.prefix}.layers.{index}"
+        kind, hidden = c.kinds[index], c.shape.hidden_size
+        before = c.kinds[:index].count(kind)
+        self._input_norm = reader.norm(f"{at}.input_layernorm", hidden)
+        self._mixer: GatedAttention | GatedDeltaNet
+        if kind == FULL:
+            self._mixer = GatedAttention(reader, f"{at}.self_attn", before)
+        else:
+            self._mixer = GatedDeltaNet(reader, f"{at}.linear_attn", before)
+        self._post_norm = reader.norm(f"{at}.post_attention_layernorm", hidden)
+        self.mlp = reader.mlp(f"{at}.mlp", hidden, c.shape.intermediate_size)
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
-        x = self.out.add(self.mixer(self.input_norm(x), step), x)
-        return self.down.add(swiglu(self.gate_up(self.post_norm(x))), x)
+        x = self._mixer(self._input_norm(x), step, x)
+        return self.mlp.add(self._post_norm(x), x)
 
 
 class Qwen35(DecoderTarget):
-    """`weights` of all recurrent layers, stacked."""
+    """The target a config.json describes, from `source`."""
 
-    def __init__(
-        self,
-        config: Qwen35Config,
-        table: Tensor,
-        layers: Sequence[Layer],
-        weights: DeltaWeights,
-        norm: RmsNorm,
-        head: Linear,
-    ) -> None:
-        theta, dims = config.rope_theta, config.rotary_dims
-        super().__init__(config.shape, table, layers, norm, head, theta, rotary_dims=dims)
-        self._attentions = config.kinds.count(FULL)
-        self._delta, self._weights = config.delta, weights
+    def __init__(self, config: HfConfig, source: TensorSource, pack: Pack) -> None:
+        c = Qwen35Config(config)
+        reader, size = HybridReader(c, source, pack), (c.shape.vocab_size, c.shape.hidden_size)
+        table = source.take(f"{c.prefix}.embed_tokens.weight", *size)
+        layers = [Layer(reader, index) for index in range(len(c.kinds))]
+        stacks = [torch.stack(parts) for parts in zip(*reader.delta, strict=True)]
+        norm = reader.norm(f"{c.prefix}.norm", c.shape.hidden_size)
+        head = pack(table if c.tied_head else source.take("lm_head.weight", *size))
+        theta, dims = c.rope_theta, c.rotary_dims
+        super().__init__(c.shape, table, layers, norm, head, theta, rotary_dims=dims)
+        self._attentions, self._delta = c.kinds.count(FULL), c.delta
+        self._weights = DeltaWeights(*stacks)
 
     def new_state(self, slots: int, capacity: int) -> HybridState:
         kv = self._new_kv(self._attentions, slots, capacity)
@@ -118,91 +144,3 @@ class Qwen35(DecoderTarget):
         # The KV cache refuses rows that do not continue their slots before anything is changed.
         step = self._attending(rows, state.kv)
         return step._replace(mix=partial(state.mix, state.begin(rows)))
-
-
-class _Reader:
-    """Takes layers from a source, fusing matrices that read the same rows."""
-
-    def __init__(self, config: Qwen35Config, source: TensorSource, pack: Pack) -> None:
-        self.config, self.source, self._pack = config, source, pack
-        self.delta: list[DeltaWeights] = []
-        self._attentions = 0
-
-    def norm(self, name: str, dim: int) -> RmsNorm:
-        return RmsNorm(self.source.take(f"{name}.weight", dim), self.config.shape.eps, centred=True)
-
-    def linear(self, at: str, modules: Mapping[str, int], width: int) -> Linear:
-        """`modules` of `at` with their output widths, one matrix below the other."""
-        sizes = {f"{at}.{name}": out for name, out in modules.items()}
-        form = self.config.fp8
-        fp8 = {form is not None and form.converts(name) for name in sizes}
-        if len(fp8) > 1:
-            raise ConfigError(
-                "config.json modules_to_not_convert: all or none of " + ", ".join(sizes)
-            )
-        if form is not None and fp8 == {True}:
-            parts = [take_fp8(self.source, name, out, width) for name, out in sizes.items()]
-            return Fp8Linear(parts, form.dynamic_activations)
-        weights = [self.source.take(f"{name}.weight", n, width) for name, n in sizes.items()]
-        return self._pack(torch.cat(weights) if len(weights) > 1 else weights[0])
-
-    def layer(self, index: int) -> Layer:
-        c, at = self.config, f"{self.config.prefix}.layers.{index}"
-        d, ff = c.shape.hidden, c.shape.inner
-        input_norm = self.norm(f"{at}.input_layernorm", d)
-        if c.kinds[index] == FULL:
-            mixer, out = self._attention(f"{at}.self_attn")
-        else:
-            mixer, out = self._delta(f"{at}.linear_attn")
-        return Layer(
-            input_norm=input_norm,
-            mixer=mixer,
-            out=out,
-            post_norm=self.norm(f"{at}.post_attention_layernorm", d),
-            gate_up=self.linear(f"{at}.mlp", {"gate_proj": ff, "up_proj": ff}, d),
-            down=self.linear(f"{at}.mlp", {"down_proj": d}, ff),
-        )
-
-    def _attention(self, at: str) -> tuple[Mixer, Linear]:
-        c = self.config.shape
-        projections = {"q_proj": 2 * c.q_width, "k_proj": c.kv_width, "v_proj": c.kv_width}
-        self._attentions += 1
-        mixer = GatedAttention(
-            index=self._attentions - 1,
-            shape=c,
-            rotary_dims=self.config.rotary_dims,
-            qkv=self.linear(at, projections, c.hidden),
-            q_norm=self.norm(f"{at}.q_norm", c.head_dim),
-            k_norm=self.norm(f"{at}.k_norm", c.head_dim),
-        )
-        return mixer, self.linear(at, {"o_proj": c.hidden}, c.q_width)
-
-    def _delta(self, at: str) -> tuple[Mixer, Linear]:
-        c, s, wide = self.config.shape, self.config.delta, torch.float32
-        values, heads = s.value_heads * s.value_dim, s.value_heads
-        take = self.source.take
-        kernel = take(f"{at}.conv1d.weight", s.channels, 1, s.conv_rows + 1, dtype=wide)
-        rate = -take(f"{at}.A_log", heads, dtype=wide).exp()
-        dt_bias = take(f"{at}.dt_bias", heads, dtype=wide)
-        self.delta.append(DeltaWeights(kernel.squeeze(1).t().contiguous(), rate, dt_bias))
-        projections = {"in_proj_qkv": s.channels, "in_proj_z": values}
-        mixer = GatedDeltaNet(
-            index=len(self.delta) - 1,
-            shape=s,
-            qkvz=self.linear(at, projections, c.hidden),
-            ba=self.linear(at, {"in_proj_b": heads, "in_proj_a": heads}, c.hidden),
-            norm=RmsNorm(take(f"{at}.norm.weight", s.value_dim, dtype=wide), c.eps),
-        )
-        return mixer, self.linear(at, {"out_proj": c.hidden}, values)
-
-
-def load(config: HfConfig, source: TensorSource, pack: Pack) -> Qwen35:
-    """The target a config.json describes, from `source` (targets/load.py)."""
-    c = Qwen35Config.read(config)
-    reader, size = _Reader(c, source, pack), (c.shape.vocab, c.shape.hidden)
-    table = source.take(f"{c.prefix}.embed_tokens.weight", *size)
-    layers = [reader.layer(index) for index in range(len(c.kinds))]
-    weights = DeltaWeights(*(torch.stack(parts) for parts in zip(*reader.delta, strict=True)))
-    norm = reader.norm(f"{c.prefix}.norm", c.shape.hidden)
-    head = table if c.tied_head else source.take("lm_head.weight", *size)
-    return Qwen35(c, table, layers, weights, norm, pack(head))

@@ -6,6 +6,7 @@ exact shapes with dummy weights, and describes itself (`specfarm inspect-drafter
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,11 +31,10 @@ class TensorSource(Protocol):
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Tensor `name`; WeightsError when it is missing or misshapen. `dtype`: another than the
         model's (FP8 weights, FP32 gates)."""
-        ...
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds `name` (optional tensors)."""
-        ...
+        return True
 
 
 class SafetensorsSource:
@@ -61,7 +61,7 @@ class SafetensorsSource:
         return tensor.to(device=self._device, dtype=dtype or self._dtype)
 
 
-class DummySource:
+class DummySource(TensorSource):
     """Random weights N(0, 0.02), seeded, made on the device. `gain`: what the gains of norms are
     about, 0 where the model adds 1 to them (doubled in every layer they would amplify rounding)."""
 
@@ -71,9 +71,6 @@ class DummySource:
         self._dtype, self._device, self._gain = dtype, device, gain
         self._generator = torch.Generator(device).manual_seed(seed)
 
-    def has(self, name: str) -> bool:
-        return True
-
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         tensor = torch.empty(shape, dtype=torch.bfloat16, device=self._device)
         mean = self._gain if "norm" in name else 0.0
@@ -81,11 +78,12 @@ class DummySource:
         return tensor.to(dtype or self._dtype)
 
 
-class RecordingSource:
-    """Keeps names and shapes and hands out tensors without storage: a model described, not read."""
+class RecordingSource(TensorSource):
+    """Keeps names and shapes and hands out tensors without storage: a model described, not read.
+    present: the optional tensors there are, None for all."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
+    def __init__(self, dtype: torch.dtype, present: Container[str] | None = None) -> None:
+        self._dtype, self._present = dtype, present
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     @property
@@ -93,13 +91,14 @@ class RecordingSource:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def has(self, name: str) -> bool:
-        return True
+        return self._present is None or name in self._present
 
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         self.shapes[name] = shape
         return torch.empty(shape, dtype=dtype or self._dtype, device="meta")
 
 
-def stacked(source: TensorSource, at: str, outs: dict[str, int], width: int) -> Tensor:
+def stacked(source: TensorSource, at: str, outs: Mapping[str, int], width: int) -> Tensor:
     """Matrices `{at}.{name}.weight` `[out, width]` stacked, so that one product serves."""
-    return torch.cat([source.take(f"{at}.{name}.weight", n, width) for name, n in outs.items()])
+    parts = [source.take(f"{at}.{name}.weight", n, width) for name, n in outs.items()]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]

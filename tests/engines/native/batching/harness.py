@@ -14,8 +14,7 @@ from native_engine.batching.batch_scheduler import BatchScheduler
 from native_engine.batching.ngram_batch import PerSlotDrafter
 from native_engine.batching.sampling import verify
 from native_engine.batching.sequence import StopRules
-from native_engine.batching.served_model import ServedModel
-from native_engine.config import EngineConfig
+from native_engine.config import EngineConfig, ServedModel
 from native_engine.drafter import DRAFTERS
 from native_engine.drafters.protocol import BatchDrafter
 from native_engine.requests import GenerateRequest, GenerateResult

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from native_engine.batching.batch_engine import BatchOptions, load_batch_engine
-from native_engine.component_times import draft_times
 from native_engine.config import EngineConfig, LinearKnobs, PrefillKnobs, SpeculationKnobs
 from native_engine.drafters.protocol import Ask
 from native_engine.engine import Engine, load_engine
 from native_engine.errors import ConfigError, NativeEngineError, WeightsError
 from native_engine.requests import GenerateRequest, GenerateResult
+from native_tools.component_times import draft_times
 from tests.engines.native.batching.full_forward import full_forward_greedy
 from tests.engines.native.batching.harness import ask, scheduling
 from tests.engines.native.drafters import synthetic

@@ -59,8 +59,8 @@ def test_commit_may_go_back_to_any_length() -> None:
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ([(1, 0, 11)], "slot 1 holds 10 tokens, 11 asked for"),
-        ([(0, 2, 1)], "slot 0 holds 0 committed tokens, rows start at 2"),
+        ([(1, 0, 11)], "slot 1: holds 10 tokens, 11 asked for"),
+        ([(0, 2, 1)], "slot 0: holds 0 committed tokens, rows start at 2"),
         ([(1, 0, 1), (1, 0, 1)], "one sequence a slot"),
         ([(3, 0, 1)], "slot 3: there are slots 0 to 2"),
         ([(-1, 0, 1)], "slot -1: there are slots 0 to 2"),

@@ -98,9 +98,9 @@ def test_rejected_rows_of_a_ragged_batch_leave_no_trace(tmp_path: Path) -> None:
 def test_fp8_stays_fp8_in_memory_and_modules_not_to_convert_do_not(tmp_path: Path) -> None:
     make_fp8_folder(tmp_path, "dynamic", KEPT)
     layers = tiny_target(tmp_path)._decoder
-    kinds = [type(layer.gate_up).__name__ for layer in layers]
+    kinds = [type(layer.mlp.gate_up).__name__ for layer in layers]
     assert kinds == ["Fp8Linear", "Fp8Linear", "PlainLinear", "Fp8Linear"]
-    assert {w.dtype for w, _ in layers[0].down.parts} == {torch.float8_e4m3fn}
+    assert {w.dtype for w, _ in layers[0].mlp.down.parts} == {torch.float8_e4m3fn}
 
 
 def test_fused_matrices_of_two_kinds_and_missing_scales_are_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from native_engine import shape_check
+from native_tools import shape_check
 from tests.engines.native.batching.test_parallel_drafters import DRAFTERS, drafter_folder
 from tests.engines.native.targets import tiny_qwen35
 from tests.engines.native.tiny import make_folder

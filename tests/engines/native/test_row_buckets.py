@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from native_engine.batching.row_buckets import BucketedLinear, bucket
-from native_engine.linear import PackedLinear, linear_backend
+from native_engine.linear import BucketedLinear, PackedLinear, bucket, linear_backend
 
 
 def test_buckets_are_few_close_and_never_smaller() -> None:

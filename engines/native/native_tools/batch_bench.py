@@ -1,4 +1,4 @@
-"""The batch path at one request against the single path: `python -m native_engine.batching.bench`.
+"""The batch path at one request against the single path: `python -m native_tools.batch_bench`.
 
 Both are loaded in this process and answer the same prompt by turns. Prints one JSON object: decode
 tokens per second of each (from the first token to the last), and the ratio batch / single of each
@@ -18,12 +18,12 @@ import torch
 
 from native_engine.batching.batch_engine import BatchEngine, BatchOptions, load_batch_engine
 from native_engine.batching.sequence import Running
-from native_engine.bench import PROMPT, TREE
 from native_engine.config import EngineConfig
 from native_engine.engine import DTYPES, Engine, load_engine
 from native_engine.errors import NativeEngineError
 from native_engine.requests import GenerateRequest
 from native_engine.tokenizer import Tokenizer
+from native_tools.bench import PROMPT, TREE
 
 TOKENS_MAX = 2048
 
@@ -91,7 +91,7 @@ def compare(
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 2 with one line for a bad folder or engine.toml."""
-    parser = argparse.ArgumentParser(prog="native_engine.batching.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="native_tools.batch_bench", description=__doc__)
     parser.add_argument("--model-dir", type=Path, required=True)
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bf16")
     parser.add_argument("--threads", type=int, default=1)
@@ -127,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
             batch = load_batch_engine(options, knobs)
             report[name] = compare(single, batch, request, args.repeats)
     except NativeEngineError as error:
-        print(f"native_engine.batching.bench: {error}", file=sys.stderr)
+        print(f"native_tools.batch_bench: {error}", file=sys.stderr)
         return 2
     print(json.dumps(report, indent=1))
     return 0

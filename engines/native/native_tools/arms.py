@@ -1,5 +1,5 @@
 """Several ways to decode the same prompts, in turns, in one process: `python -m
-native_engine.batching.arms --model-dir DIR --prompts F.jsonl --arm NAME[:key=value,...] ...`.
+native_tools.arms --model-dir DIR --prompts F.jsonl --arm NAME[:key=value,...] ...`.
 
 One request at a time on the batch path, each prompt by every arm before the next prompt. Prints one
 JSON object: per arm decode tokens per second, accept length (the bonus included) and how many of
@@ -25,12 +25,12 @@ from native_engine.batching.batch_engine import (
     BatchOptions,
     load_batch_engine,
 )
-from native_engine.batching.bench import batch_rate
-from native_engine.bench import TREE
 from native_engine.config import EngineConfig
 from native_engine.errors import BadRequest, ConfigError, NativeEngineError
 from native_engine.requests import GenerateRequest
 from native_engine.tables import unknown_name
+from native_tools.batch_bench import batch_rate
+from native_tools.bench import TREE
 
 KEYS = ("linear", "drafter", "draft_dir", "draft_tokens")
 
@@ -174,7 +174,7 @@ def write_answers(path: Path, arms: list[Arm], requests: list[GenerateRequest]) 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 2 with one line for a bad folder, arm or prompt."""
-    parser = argparse.ArgumentParser(prog="native_engine.batching.arms", description=__doc__)
+    parser = argparse.ArgumentParser(prog="native_tools.arms", description=__doc__)
     parser.add_argument("--model-dir", type=Path, required=True)
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--arm", action="append", required=True)
@@ -204,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.out is not None:
             write_answers(args.out, arms, requests)
     except (NativeEngineError, OSError) as error:
-        print(f"native_engine.batching.arms: {error}", file=sys.stderr)
+        print(f"native_tools.arms: {error}", file=sys.stderr)
         return 2
     device = torch.cuda.get_device_name() if args.device == "cuda" else args.device
     print(json.dumps({"device": device, "dtype": args.dtype, "arms": report(arms)}, indent=1))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from native_engine.batching.arms import Arm, main, report
 from native_engine.config import EngineConfig, SpeculationKnobs
 from native_engine.engine import load_engine
 from native_engine.requests import GenerateRequest
+from native_tools.arms import Arm, main, report
 from tests.engines.native.batching.full_forward import full_forward_greedy
 from tests.engines.native.batching.test_parallel_drafters import DRAFTERS, drafter_folder
 from tests.engines.native.tiny import VOCAB, make_folder

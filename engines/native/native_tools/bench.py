@@ -1,4 +1,4 @@
-"""In-process benchmark: `python -m native_engine.bench --model-dir DIR`. No HTTP, no farm.
+"""In-process benchmark: `python -m native_tools.bench --model-dir DIR`. No HTTP, no farm.
 
 Prints one JSON object: AR and speculative ms per step and tokens per second over the same prompt
 (interleaved repeats, the fastest of each), and milliseconds per component at 1 and k+1 rows.
@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from native_engine.component_times import component_times, draft_times
 from native_engine.config import EngineConfig, ModelConfig
 from native_engine.decode import PhaseTimes
 from native_engine.drafters.single import SingleDrafter
@@ -22,6 +21,7 @@ from native_engine.engine import DTYPES, Engine, load_engine
 from native_engine.errors import NativeEngineError
 from native_engine.requests import GenerateRequest
 from native_engine.tokenizer import Tokenizer
+from native_tools.component_times import component_times, draft_times
 
 TREE = Path(__file__).resolve().parents[1]
 TOKENS_MAX = 2048
@@ -64,7 +64,7 @@ def compare(engine: Engine, request: GenerateRequest, repeats: int) -> dict[str,
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 2 with one line for a bad folder or engine.toml."""
-    parser = argparse.ArgumentParser(prog="native_engine.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="native_tools.bench", description=__doc__)
     parser.add_argument("--model-dir", type=Path, required=True)
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bf16")
     parser.add_argument("--threads", type=int, default=1)
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         ids = Tokenizer(args.model_dir).chat([{"role": "user", "content": args.prompt}])
     except NativeEngineError as error:
-        print(f"native_engine.bench: {error}", file=sys.stderr)
+        print(f"native_tools.bench: {error}", file=sys.stderr)
         return 2
     request = GenerateRequest("bench", tuple(ids), args.tokens)
     report: dict[str, Any] = {"dtype": args.dtype, "threads": args.threads}

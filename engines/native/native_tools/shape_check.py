@@ -1,4 +1,4 @@
-"""`python -m native_engine.shape_check CONFIG_DIR ...`: a target at its full shape on this device.
+"""`python -m native_tools.shape_check CONFIG_DIR ...`: a target at its full shape on this device.
 
 Weights are random (no checkpoint is needed), so sizes, times and the agreement of a verify step
 with one-row steps are real; what is generated means nothing. Prints one JSON object a target.
@@ -176,7 +176,7 @@ def draft_times(
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 2 with one line for a folder, a drafter or a device that will not do."""
-    parser = argparse.ArgumentParser(prog="native_engine.shape_check", description=__doc__)
+    parser = argparse.ArgumentParser(prog="native_tools.shape_check", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
