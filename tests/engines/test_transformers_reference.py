@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from engines.registry import engine_driver
 from settings.loading import load_setting
 from settings.paths import checkout_root
 from settings.weights import ensure_target
@@ -172,3 +173,15 @@ def test_server_states_what_it_runs(server: httpx.Client) -> None:
     assert info["config"]["dtype"] == "fp32" and info["config"]["threads"] == 1
     assert server.post("/flush_cache").status_code == 200
     assert server.get("/health_generate").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("setting", "device"),
+    [("h200_c1_smollm2-135m_ngram", "cuda"), ("cpu_c1_smollm2-135m_ngram", "cpu")],
+)
+def test_it_runs_on_the_device_of_the_setting(setting: str, device: str) -> None:
+    """A reference on the CPU beside engines on a GPU would flatter them."""
+    driver = engine_driver("transformers")
+    here = Path("/tree")
+    command = driver.command(load_setting(setting), "ar", here, here, "127.0.0.1", 1, "abc")
+    assert command[command.index("--device") + 1] == device

@@ -44,7 +44,7 @@ DEPLOYMENTS = sorted({*SIX, *map(twin_of, SIX), *FURTHER})
 
 
 SMALL = [f"{gpu}_c1_smollm2-135m_{kind}" for gpu in ("cpu", "h200") for kind in SMALL_KINDS]
-TWINS = [f"{name}-fp32" for name in SMALL if name.startswith("cpu")]
+TWINS = [f"{name}-fp32" for name in SMALL]
 
 
 def test_all_are_there_and_nothing_else() -> None:
@@ -56,7 +56,7 @@ def test_the_small_settings_differ_in_drafter_device_and_measurement_alone(name:
     setting, other = load_setting(name), load_setting("cpu_c1_smollm2-135m_ngram")
     gpu, _, _, kind = name.split("_")
     assert (setting.hardware.gpu, setting.drafter.kind) == (gpu, kind)
-    assert setting.exact_twin == (f"{name}-fp32" if gpu == "cpu" else None)
+    assert setting.exact_twin == f"{name}-fp32"
     alike = {"target", "serving", "decoding", "prompts", "engine", "verification"}
     assert setting.model_dump(include=alike) == other.model_dump(include=alike)
     if kind != "ngram":

@@ -46,11 +46,12 @@ class ReferenceModel:
     All calls run on one thread, so that the thread count set there holds for every request.
     """
 
-    def __init__(self, folder: Path, dtype: str, threads: int) -> None:
+    def __init__(self, folder: Path, dtype: str, threads: int, device: str = "cpu") -> None:
         self._jobs: queue.SimpleQueue[tuple[TokenStreamer, dict[str, Any]]] = queue.SimpleQueue()
         self._threads = threads
         torch.set_num_threads(threads)
-        self._model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=DTYPES[dtype]).eval()
+        model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=DTYPES[dtype])
+        self._model = model.eval().to(device)
         config = self._model.config
         self.vocab_size = int(config.vocab_size)
         eos = self._model.generation_config.eos_token_id
@@ -73,7 +74,7 @@ class ReferenceModel:
             eos_token_id=list(stop_ids) or None,
             pad_token_id=0,
         )
-        ids = torch.tensor([prompt])
+        ids = torch.tensor([prompt], device=self._model.device)
         arguments = {
             "inputs": ids,
             "attention_mask": torch.ones_like(ids),

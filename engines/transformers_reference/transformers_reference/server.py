@@ -14,6 +14,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=30000)
     parser.add_argument("--arm", default="ar")
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-total-tokens", type=int, default=2048)
     parser.add_argument("--served-model-name", default="model")
@@ -34,7 +35,7 @@ def main() -> None:
     from .generation import ReferenceModel
     from .http_api import build_app
 
-    model = ReferenceModel(options.model_dir, options.dtype, options.threads)
+    model = ReferenceModel(options.model_dir, options.dtype, options.threads, options.device)
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(options.model_dir))
     info = {
         "engine": "transformers",
@@ -48,6 +49,7 @@ def main() -> None:
         "config": {
             "speculation": "off",
             "dtype": options.dtype,
+            "device": options.device,
             "threads": options.threads,
             "attention": model.attention,
             "max_total_tokens": options.max_total_tokens,

@@ -44,7 +44,7 @@ def test_ragged_batches_follow_the_definition(
     cache = KvSlots(2, 5, 200, kv_heads, DIM, torch.float32, cpu)
     masks = CausalMasks(heads // kv_heads, torch.float32, cpu)
     held = {slot: torch.zeros(0, 2 * kv_heads, DIM) for slot in range(5)}
-    for counts in ({3: 50, 0: 1, 4: 33}, {0: 8, 1: 32, 3: 1}, {4: 1, 1: 2, 3: 40, 0: 5}, {1: 1}):
+    for counts in ({3: 65, 0: 1, 4: 33}, {0: 8, 1: 32, 3: 1}, {4: 1, 1: 2, 3: 40, 0: 5}, {1: 1}):
         starts = tuple(len(held[slot]) for slot in counts)
         total = sum(counts.values())
         rows = Rows(torch.zeros(total, dtype=torch.int64), (*counts,), starts, (*counts.values(),))
