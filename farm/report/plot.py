@@ -7,9 +7,10 @@ itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from farm.report import words
@@ -139,7 +140,7 @@ def _draw(
         band = f"A/A: stock against itself, floor {high:.3f}"
     axes.axvline(1.0, color=_INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.set_yticks(
-        range(rows), [fill(words.label(c), _NAME_CHARS) for c in candidates], fontsize=9
+        range(rows), [broken(words.label(c), _NAME_CHARS) for c in candidates], fontsize=9
     )
     axes.set_ylim(max(rows, 1) - 0.5, -0.5)
     axes.margins(x=0.08)
@@ -159,6 +160,15 @@ def _draw(
 def _baseline(candidates: Sequence[CandidateResult]) -> str:
     names = sorted({c.to_stock.baseline for c in candidates if c.to_stock is not None})
     return ", ".join(names) or "stock"
+
+
+def broken(name: str, width: int) -> str:
+    """`name` in lines of at most `width`: between mechanisms and words, else behind a _."""
+    parts = re.sub(r"([+])", r"\1 ", name)
+    if any(len(part) > width for part in parts.split()):
+        parts = parts.replace("_", "_ ")
+    lines = wrap(parts, width, break_long_words=True)
+    return "\n".join(re.sub(r"(?<=[+_]) ", "", line) for line in lines)
 
 
 def plot_candidates(candidates: Sequence[CandidateResult], path: Path) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from farm.report.plot import plot_candidates, plot_report, size_px
+from farm.report.plot import broken, plot_candidates, plot_report, size_px
 from farm.verdicts import Verdict
 from tests.farm.report.samples import candidate, sample_report
 
@@ -44,3 +44,16 @@ def test_candidates_without_a_usable_ratio_are_drawn(tmp_path: Path, ratio: floa
 def test_no_candidate_yet_is_drawn(tmp_path: Path) -> None:
     plot_report(replace(sample_report(), candidates=()), tmp_path / "r.png")
     assert (tmp_path / "r.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("fused_cpp_ops+confident_block_length", ["fused_cpp_ops+", "confident_block_length"]),
+        ("block_length_by_recent_acceptance", ["block_length_by_recent_", "acceptance"]),
+        ("odd_one (planted: planted_lossy)", ["odd_one (planted:", "planted_lossy)"]),
+        ("x" * 30, ["x" * 26, "xxxx"]),
+    ],
+)
+def test_long_names_break_between_their_parts(name: str, lines: list[str]) -> None:
+    assert broken(name, 26).split("\n") == lines
