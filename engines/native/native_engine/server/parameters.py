@@ -39,7 +39,7 @@ class Parameters:
             if name in self._unread or (sampled and name in _SAMPLED):
                 continue
             if name not in self._neutral:
-                raise fields.fail(*self._unknown(name))
+                raise fields.fail(*self._unknown(name, sampled))
             allowed = self._neutral[name]
             if value is not None and not any(_same(value, one) for one in allowed):
                 served = " or ".join(map(shown, allowed))
@@ -48,13 +48,14 @@ class Parameters:
                 why = _UNSERVED if sampled and why == _GREEDY else why
                 raise fields.fail(name, f"{why}: {only}, got {shown(value)}")
 
-    def _unknown(self, name: str) -> tuple[str, str]:
+    def _unknown(self, name: str, sampled: bool) -> tuple[str, str]:
         # A lone surrogate could not be encoded into the reply.
         safe = name[:_NAME_CHARACTERS].encode("ascii", "backslashreplace").decode()
         near = difflib.get_close_matches(safe, sorted(self._unread | self._neutral.keys()), n=1)
         if near:
             return safe, f"unknown parameter; did you mean {near[0]!r}?"
-        return safe, f"unknown parameter; known: {', '.join(sorted(self._read))}"
+        read = self._read | _SAMPLED if sampled else self._read
+        return safe, f"unknown parameter; known: {', '.join(sorted(read))}"
 
 
 def _same(value: Any, allowed: Any) -> bool:

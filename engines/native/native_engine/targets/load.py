@@ -18,7 +18,7 @@ from native_engine.targets.qwen35 import Qwen35
 from native_engine.targets.source import DummySource, SafetensorsSource, TensorSource
 
 Loader = Callable[[HfConfig, TensorSource, Pack], Target]
-"""`load` of a target's module; dtype and device are the source's."""
+"""Makes a target; dtype and device are the source's."""
 TARGETS: dict[str, Loader] = {
     "llama": dense.load,
     "qwen3": dense.load,

@@ -49,7 +49,7 @@ class Reader:
 
     def norm(self, name: str, width: int, eps: float | None = None) -> RmsNorm:
         gain = self.source.take(f"{name}.weight", width)
-        return RmsNorm(gain, eps or self._eps, centred=self._centred)
+        return RmsNorm(gain, self._eps if eps is None else eps, centred=self._centred)
 
     def linear(self, at: str, outs: Mapping[str, int], width: int) -> Linear:
         """Modules `outs` of `at`, each with its output width, that read the same rows: one product,

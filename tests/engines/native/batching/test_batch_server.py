@@ -331,3 +331,8 @@ def test_which_path_serves(
         (tmp_path / name).unlink()
     assert main(["--model-dir", str(tmp_path), "--draft-model-dir", "d", *many]) == 2
     assert "--draft-model-dir is not read" in capsys.readouterr().err
+
+
+def test_known_parameters_are_named_with_those_of_sampling(served: Any) -> None:
+    reply = served[0].post("/generate", json=body(1, qqqq=1))
+    assert reply.status_code == 400 and "temperature, top_k, top_p" in reply.text
