@@ -72,8 +72,8 @@ def load_batch_engine(
     linear = {"cpu": "bucketed", "cuda": "plain"}[device.type] if layout == "packed" else layout
     try:
         with torch.inference_mode():
-            dtype, format_ = DTYPES[options.dtype], options.load_format
-            target = load_target(options.model_dir, dtype, device, format_, linear)
+            dtype, source = DTYPES[options.dtype], options.load_format
+            target = load_target(options.model_dir, dtype, device, source, linear)
             drafter = batch_drafter(options, knobs, target)
             state = target.new_state(options.slots, options.max_total_tokens)
             if drafter is not None:
