@@ -1,8 +1,8 @@
 """The whole corpus through the gate on a real model in BF16, with its FP32 twin.
 
-Answers are short there, so that sixty candidates take less than an hour. An honest speed-up then goes
-through the setting as it is, for too few tokens are never accepted. With `CHEATS_TABLE=file` the
-table is written there: docs/benchmarks/cheat-corpus.md holds one.
+Answers are short there, so that sixty candidates take less than an hour. An honest speed-up then
+goes through the setting as it is, for too few tokens are never accepted. With `CHEATS_TABLE=file`
+the table is written there: docs/benchmarks/cheat-corpus.md holds one.
 """
 
 from __future__ import annotations
