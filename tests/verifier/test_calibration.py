@@ -128,7 +128,7 @@ def test_the_worst_gap_is_over_every_shape_and_named_in_words() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (shape(worst_change=16.5), "move by 16.5"),
+        (shape(worst_change=8.5), "move by 8.5"),
         (shape(worst_change=math.inf), "move by inf"),
         (shape(worst_gap=9.0), "9 bf16_ulp from its own choice in 8 rows"),
         (shape(mismatches=1), "8 rows a pass stock makes 1 choices"),
@@ -139,11 +139,6 @@ def test_a_shape_that_rounding_does_not_explain_calibrates_nothing(
 ) -> None:
     with pytest.raises(CalibrationError, match=said):
         calibrate(tiny(), batch(48), batch(48), shapes=[row])
-
-
-def test_gaps_that_move_far_widen_what_is_allowed_only_to_the_greatest() -> None:
-    calibration = calibrate(tiny(), batch(48), batch(48), shapes=[shape(worst_change=9.0)])
-    assert calibration.worst_gap == policy_for(tiny(), calibration).allowed_gap == 8.0
 
 
 def test_too_small_a_calibration_says_so_in_its_words() -> None:

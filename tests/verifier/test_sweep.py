@@ -117,7 +117,7 @@ def test_noise_above_any_rounding_calibrates_nothing(
 ) -> None:
     core = VerifierCore(tiny(), launcher({"tiny": model}), RULES, delta=0.03, power=0.9)
     with pytest.raises(CalibrationError, match="noisy"):
-        core.calibrate(asked, asked, sweeps=Sweeps([noisy(model, 17.0)]))
+        core.calibrate(asked, asked, sweeps=Sweeps([noisy(model, 9.0)]))
     assert core.calibration is None
 
 
