@@ -45,7 +45,8 @@ class ArmSample:
 @dataclass(frozen=True)
 class Calibration:
     """`exact`: stock is FP32. `shapes` holds a row for each shape stock was seen in, the two arms
-    first. `evidence` says on what, where and when it was taken (JSON)."""
+    first. `evidence` says on what, where and when it was taken (JSON). `least_magnitude`: how large
+    stock's best logits usually are; 0 in FP32 and in nats."""
 
     setting: str
     exact: bool
@@ -54,6 +55,7 @@ class Calibration:
     stock: ArmSample
     evidence: dict[str, Any]
     shapes: tuple[ShapeRow, ...] = ()
+    least_magnitude: float = 0.0
 
     @property
     def worst_gap(self) -> float:
@@ -66,6 +68,7 @@ class Calibration:
         return {
             "setting": self.setting,
             "unit": self.unit,
+            "least_magnitude": self.least_magnitude,
             "worst_gap": self.worst_gap,
             "worst_flip": max(self.ar.worst_gap, self.stock.worst_gap),
             "near_ties": int(self.stock.rate.events),
@@ -85,10 +88,12 @@ def calibrate(
     stock: ForcingReport,
     evidence: dict[str, Any] | None = None,
     shapes: Sequence[ShapeRow] = (),
+    least_magnitude: float = 0.0,
 ) -> Calibration:
     """Turn the two forced batches, and what other shapes showed, into a calibration.
 
-    BF16 batches are scored under `policy.unlimited`, FP32 ones under `exact_policy`.
+    BF16 batches are scored under `policy.unlimited` with that least magnitude, FP32 ones under
+    `exact_policy`.
 
     Raises:
         CalibrationError: stock's own answers end wrongly, are not finite, or lie further from
@@ -121,6 +126,7 @@ def calibrate(
         stock=_sample("stock", stock),
         evidence=dict(evidence or {}),
         shapes=rows,
+        least_magnitude=least_magnitude,
     )
 
 

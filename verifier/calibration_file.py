@@ -19,6 +19,7 @@ def calibration_to_json(calibration: Calibration) -> dict[str, Any]:
         "setting": calibration.setting,
         "exact": calibration.exact,
         "unit": calibration.unit,
+        "least_magnitude": calibration.least_magnitude,
         "ar": asdict(calibration.ar),
         "stock": asdict(calibration.stock),
         "shapes": [row.to_json() for row in calibration.shapes],
@@ -48,6 +49,7 @@ def calibration_from_json(data: dict[str, Any]) -> Calibration:
             stock=sample(data["stock"]),
             evidence=dict(data["evidence"]),
             shapes=tuple(row_from_json(row) for row in data["shapes"]),
+            least_magnitude=float(data["least_magnitude"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CalibrationError(f"not a calibration: {error!r}", "calibrate again") from error

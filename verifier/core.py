@@ -19,6 +19,7 @@ from verifier.ending import StopRules
 from verifier.errors import CalibrationError
 from verifier.forced import Forcer
 from verifier.judgement import LosslessJudgement, judge, judge_malformed
+from verifier.margins import usual_magnitude
 from verifier.policy import MarginPolicy, exact_policy, unlimited
 from verifier.report import ForcingReport
 from verifier.request_checks import check_requests
@@ -141,7 +142,10 @@ class VerifierCore:
                 borders = [sweeps.generate(r) for r in border_requests(stock_answers)]
             forced = force_answers([*ar_answers, *stock_answers, *parted, *borders], force)
         unit = unit_of(forced)
-        policy = exact_policy(unit=unit) if self.is_exact else unlimited(unit)
+        usual = 0.0
+        if unit == "bf16_ulp" and not self.is_exact:
+            usual = usual_magnitude(_best_values([*ar_answers, *stock_answers], forced))
+        policy = exact_policy(unit=unit) if self.is_exact else unlimited(unit, usual)
 
         def scored(answers: Sequence[Answer]) -> ForcingReport:
             return score(answers, forced, policy, self.rules)
@@ -160,7 +164,7 @@ class VerifierCore:
         for shape in sweeps.shapes:
             rows.append(forced_row(shape.name, shape.path, base, shape.force(pairs), policy))
         calibration = calibrate(
-            self.setting, scored(ar_answers), scored(stock_answers), evidence, rows
+            self.setting, scored(ar_answers), scored(stock_answers), evidence, rows, usual
         )
         self._policy_from(calibration)
         self.calibration = calibration
@@ -240,6 +244,11 @@ def _distinct(answers: Sequence[Answer]) -> list[Answer]:
     """The answers without repeats of a prompt and its output, in order."""
     found = {(a.request.prompt_ids, a.output_ids): a for a in answers}
     return list(found.values())
+
+
+def _best_values(answers: Sequence[Answer], forced: Forced) -> list[float]:
+    positions = [p for a in answers for p in forced[a.request.prompt_ids, a.output_ids]]
+    return [max(value for _, value in position.top) for position in positions if position.top]
 
 
 def _lengths(answers: Sequence[Answer]) -> str:

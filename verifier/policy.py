@@ -29,6 +29,7 @@ class MarginPolicy:
         min_tokens_detect: tokens that takes (candidate's own and FP32-exact ones together).
         requires_exact: a report of the FP32 twin must be there, without a mismatch.
         source: where allowed_gap, delta and min_tokens come from.
+        least_magnitude: ULPs are never taken finer than at this magnitude (`verifier.margins`).
     """
 
     kind: Literal["exact", "near_tie"]
@@ -40,6 +41,7 @@ class MarginPolicy:
     min_tokens_detect: int
     requires_exact: bool
     source: str
+    least_magnitude: float = 0.0
 
 
 def numeric_floor(top: float, raw: bool) -> float:
@@ -62,7 +64,7 @@ def exact_policy(detect_one_in: int = 1000, unit: Unit = "bf16_ulp") -> MarginPo
     )
 
 
-def unlimited(unit: Unit) -> MarginPolicy:
+def unlimited(unit: Unit, least_magnitude: float = 0.0) -> MarginPolicy:
     """Every finite gap is a near-tie: for calibration, which asks what stock itself does."""
     return MarginPolicy(
         kind="near_tie",
@@ -74,4 +76,5 @@ def unlimited(unit: Unit) -> MarginPolicy:
         min_tokens_detect=0,
         requires_exact=False,
         source="calibration in progress",
+        least_magnitude=least_magnitude,
     )

@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from verifier.forced import Position
-from verifier.margins import Unit, gap
+from verifier.margins import gap
 from verifier.policy import MarginPolicy
 from verifier.report import ForcingReport, finite
 from verifier.token_forcing import TokenClass, classify
@@ -103,7 +103,7 @@ def forced_row(
     ]
     found = [classify(_chosen(a, b), a, policy) for a, b in pairs]
     classes = [kind for kind, _ in found]
-    changes = sorted(change for a, b in pairs for change in gap_changes(a, b, policy.unit))
+    changes = sorted(change for a, b in pairs for change in gap_changes(a, b, policy))
     return ShapeRow(
         shape,
         path,
@@ -122,12 +122,17 @@ def _chosen(base: Position, other: Position) -> float | None:
     return next((value for token, value in base.top if token == best), None)
 
 
-def gap_changes(a: Position, b: Position, unit: Unit) -> list[float]:
+def gap_changes(a: Position, b: Position, policy: MarginPolicy) -> list[float]:
     """|gap of x over y in `a` - the same in `b`| for every two tokens in both top lists."""
     other = dict(b.top)
     shared = [(token, value) for token, value in a.top if token in other]
     top = max((value for _, value in a.top), default=0.0)
     return [
-        gap(top, top - abs((x - y) - (other[i] - other[j])), unit)
+        gap(
+            top,
+            top - abs((x - y) - (other[i] - other[j])),
+            policy.unit,
+            policy.least_magnitude,
+        )
         for (i, x), (j, y) in combinations(shared, 2)
     ]

@@ -64,6 +64,7 @@ def policy_for(
             f"{calibration.worst_gap:g} {calibration.unit} over {len(calibration.shapes)} shapes, "
             f"design effect {design:.2f}; power {power:.0%} for a candidate as good as stock"
         ),
+        least_magnitude=calibration.least_magnitude,
     )
 
 

@@ -65,7 +65,7 @@ def classify(
     if value is None or not values or not all(map(math.isfinite, [value, *values])):
         return TokenClass.MISMATCH, math.inf
     top = max(values)
-    distance = gap(top, value, policy.unit)
+    distance = gap(top, value, policy.unit, policy.least_magnitude)
     if distance == 0.0:
         return TokenClass.ARGMAX, 0.0
     if policy.kind == "exact":

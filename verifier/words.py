@@ -8,6 +8,7 @@ from typing import Any
 from settings.schema import Setting
 from verifier.calibration import LEAST_GAP, Calibration
 from verifier.errors import CalibrationError
+from verifier.margins import bf16_ulp
 from verifier.policy import MarginPolicy
 from verifier.thresholds import policy_for
 
@@ -30,6 +31,11 @@ def policy_in_words(policy: MarginPolicy) -> list[str]:
         f"A token may lie at most {policy.allowed_gap:g} {_UNITS[policy.unit]} below stock's best "
         "one; anything further is not lossless."
     ]
+    if policy.least_magnitude:
+        sentences.append(
+            "A ULP is that of the best value, or of stock's usual best value where that is larger: "
+            f"{bf16_ulp(policy.least_magnitude):g} at {policy.least_magnitude:g}."
+        )
     if policy.delta is not None:
         sentences.append(
             f"Near-ties may not be more frequent than stock's own by delta = {policy.delta:.2%}: "

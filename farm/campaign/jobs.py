@@ -33,10 +33,10 @@ class MeasureJob:
 
     `subject` is the label of the arm a failure is blamed on; its ratio to the arm `denominator` may
     end the measurement early (one that cannot reach `bar`, the least ratio that could be accepted,
-    unless `stop_losers` is off). `exact_requests` are answered by `subject` on the setting's exact
-    twin, unless it was dropped early. `bundles`
-    are git bundles that together hold every commit of `arms`. With `every_prompt` each request is
-    answered at least once however long it takes: a confirmation needs its tokens.
+    unless `stop_losers` is off). `exact_requests`, and one verifier-only prompt of each kind after
+    them, are answered by `subject` on the setting's exact twin, unless it was dropped early.
+    `bundles` are git bundles that together hold every commit of `arms`. With `every_prompt` each
+    request is answered at least once however long it takes: a confirmation needs its tokens.
     `verifier_prompts` are asked of `subject` after the timed part, untimed, unless it was dropped
     early.
     """

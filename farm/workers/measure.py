@@ -32,7 +32,7 @@ from farm.bench.stopping import LOSER, OUT_OF_REACH, SequentialStop
 from farm.campaign.jobs import ArmSpec, MeasureJob, MeasureOutcome
 from farm.timing_lock import timing_lock
 from farm.workers.probing import cache_probes, processor_seconds, served_facts, warm_up
-from farm.workers.verifier_set import AskedSet, Generate, ask_verifier_set
+from farm.workers.verifier_set import AskedSet, Generate, answers_to, ask_verifier_set
 from settings.errors import SpecfarmError
 from settings.hardware import hardware
 from settings.loading import load_setting
@@ -124,7 +124,7 @@ def _measure(
             asked = _verifier_set(job, setting, engines)
     exact = None
     if job.exact_setting is not None and job.exact_requests and not dropped:
-        exact = _exact_answers(job, store, escaped)
+        exact = _exact_answers(job, asked.one_of_each_kind(), store, escaped)
     return MeasureOutcome(
         "ok",
         recording=recording.to_json(),
@@ -197,8 +197,11 @@ def _timed(
     return measure(engines, job.requests, plan)
 
 
-def _exact_answers(job: MeasureJob, store: TreeStore, escaped: Escaped) -> list[dict[str, Any]]:
-    """The subject's tree on the exact twin, untimed."""
+def _exact_answers(
+    job: MeasureJob, hidden: AskedSet, store: TreeStore, escaped: Escaped
+) -> list[dict[str, Any]]:
+    """The subject's tree on the exact twin, untimed: what only long contexts or crowds make wrong
+    shows there without any margin, so verifier-only prompts are asked too."""
     assert job.exact_setting is not None
     setting = load_setting(job.exact_setting)
     spec = next(arm for arm in job.arms if arm.label == job.subject)
@@ -206,9 +209,9 @@ def _exact_answers(job: MeasureJob, store: TreeStore, escaped: Escaped) -> list[
     with _launched(spec, setting, store, escaped) as engine, blaming(spec.label):
         client = engine.client()
         for request in job.exact_requests:
-            answer = client.generate(_as_exact(request, setting))
-            found.append(_without_times(answer))
-    return found
+            found.append(client.generate(_as_exact(request, setting)))
+        found += answers_to(hidden, client.generate)
+    return [_without_times(answer) for answer in found]
 
 
 def _verifier_set(

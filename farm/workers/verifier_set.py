@@ -27,11 +27,22 @@ _BROKEN = "\ufffd"
 @dataclass(frozen=True)
 class AskedSet:
     """What was sent, in order, and what came back; `skipped` says which stop cases stock's answers
-    gave no stop for."""
+    gave no stop for. The last `together` requests were under way `clients` at a time."""
 
     requests: tuple[GenerationRequest, ...]
     answers: tuple[Answer, ...]
     skipped: tuple[str, ...] = ()
+    together: int = 0
+    clients: int = 1
+
+    def one_of_each_kind(self) -> AskedSet:
+        """The first request of each kind, alone and together; no answers."""
+        first: dict[str, GenerationRequest] = {}
+        for request in self.requests:
+            first.setdefault(request.family, request)
+        chosen = tuple(first.values())
+        crowd = {r.family for r in self.requests[len(self.requests) - self.together :]}
+        return AskedSet(chosen, (), (), sum(r.family in crowd for r in chosen), self.clients)
 
 
 def ask_verifier_set(
@@ -53,9 +64,16 @@ def ask_verifier_set(
     alone = [r for p in prompts if p.clients == 1 and (r := requests[p.id]) is not None]
     together = [r for p in prompts if p.clients > 1 and (r := requests[p.id]) is not None]
     in_time = _Deadline(subject, setting.verification.deadline_s)
-    found = [in_time(request) for request in alone]
-    found += at_once(in_time, together, max((p.clients for p in prompts), default=1))
-    return AskedSet((*alone, *together), tuple(found), skipped)
+    clients = max((p.clients for p in prompts), default=1)
+    asked = AskedSet((*alone, *together), (), skipped, len(together), clients)
+    return replace(asked, answers=answers_to(asked, in_time))
+
+
+def answers_to(asked: AskedSet, subject: Generate) -> tuple[Answer, ...]:
+    """The requests answered as they were sent: alone, then together."""
+    border = len(asked.requests) - asked.together
+    alone = [subject(request) for request in asked.requests[:border]]
+    return (*alone, *at_once(subject, asked.requests[border:], asked.clients))
 
 
 def at_once(

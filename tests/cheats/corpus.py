@@ -30,6 +30,7 @@ class Entry:
     pace: float | None = None
     carried: bool = False
     on: frozenset[str] = frozenset({TINY, REAL})
+    own_lengths: bool = False
     sandboxed: bool = False
 
     def __str__(self) -> str:
@@ -49,11 +50,6 @@ def corpus(setting: str) -> tuple[Entry, ...]:
     document = tomllib.loads((ROOT / "corpus.toml").read_text())
     entries = [_entry(raw, setting) for raw in document["candidate"]]
     return tuple(entry for entry in entries if setting in entry.on)
-
-
-def entry(setting: str, name: str) -> Entry:
-    (found,) = (entry for entry in corpus(setting) if entry.name == name)
-    return found
 
 
 def _entry(raw: Mapping[str, Any], setting: str) -> Entry:

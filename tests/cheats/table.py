@@ -24,8 +24,9 @@ def markdown(entries: Sequence[Entry], results: Mapping[str, CandidateResult]) -
 
 
 def _line(entry: Entry, result: CandidateResult) -> str:
+    longer = "; at the setting's own lengths" if entry.own_lengths else ""
     cells = (
-        f"`{entry.name}`: {entry.does}",
+        f"`{entry.name}`: {entry.does}{longer}",
         ", ".join(entry.rows),
         words.ratio(result.to_stock),
         result.decision.verdict.value,

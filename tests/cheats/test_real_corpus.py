@@ -1,8 +1,9 @@
 """The whole corpus through the gate on a real model in BF16, with its FP32 twin.
 
-Answers are short there, so that sixty candidates take less than an hour. An honest speed-up then
-goes through the setting as it is, for too few tokens are never accepted. With `CHEATS_TABLE=file`
-the table is written there: docs/benchmarks/cheat-corpus.md holds one.
+Answers are short there, so that sixty candidates take about an hour. Some, as the manifest says, go
+through the setting as it is: an honest speed-up, which too few tokens never accept, and cheats that
+show in few tokens. With `CHEATS_TABLE=file` the table is written there:
+docs/benchmarks/cheat-corpus.md holds one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.cheats.cheat_farm import (
     through_the_gate,
     unexpected,
 )
-from tests.cheats.corpus import REAL, corpus, entry
+from tests.cheats.corpus import REAL, corpus
 from tests.cheats.resident_stock import resident_stock
 from tests.cheats.table import markdown
 
@@ -37,8 +38,11 @@ ENTRIES = [entry for entry in corpus(REAL) if SANDBOXED or not entry.sandboxed]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
+    longer = real_candidates(entry for entry in ENTRIES if entry.own_lengths)
+    shorter = real_candidates(entry for entry in ENTRIES if not entry.own_lengths)
     setting = real_setting(tmp_path_factory.mktemp("real"))
-    found = through_the_gate(str(setting), real_candidates(ENTRIES), resident_stock)
+    found = through_the_gate(REAL_SETTING, longer, workers_here)
+    found |= through_the_gate(str(setting), shorter, resident_stock)
     if (target := os.environ.get("CHEATS_TABLE")) is not None:
         Path(target).write_text(markdown(ENTRIES, found))
     yield found
@@ -58,10 +62,3 @@ def test_each_ends_with_its_verdict_by_its_check(results: Results) -> None:
     found = unexpected(ENTRIES, results)
     assert not found, "\n".join(found)
     assert len(lost_to_noise(ENTRIES, results)) <= len(ENTRIES) // 6
-
-
-def test_the_honest_speed_up_is_accepted() -> None:
-    honest = entry(REAL, "92-speed_up")
-    found = through_the_gate(REAL_SETTING, real_candidates([honest]), workers_here)
-    decision = found[honest.name].decision
-    assert decision.verdict.value == "accepted", decision.reason

@@ -92,7 +92,10 @@ def test_fp32_allows_no_near_tie() -> None:
 
 
 def test_json_round_trip(tmp_path: Path) -> None:
-    calibration = calibrated(batch(48))
+    calibration = replace(calibrated(batch(48)), least_magnitude=27.875)
+    assert policy_for(tiny(), calibration).least_magnitude == 27.875
+    words = thresholds_in_words(tiny(), calibration, {"verify": {}})
+    assert any("0.125 at 27.875" in sentence for sentence in words["verify"])
     save_calibration(calibration, tmp_path / "c.json")
     assert load_calibration(tmp_path / "c.json") == calibration
     data = json.loads((tmp_path / "c.json").read_text())

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from verifier.margins import bf16_ulp, gap
+from verifier.margins import bf16_ulp, gap, usual_magnitude
 
 
 def spacing_by_stepping(value: float) -> float:
@@ -48,3 +48,13 @@ def test_not_finite_is_infinitely_far(bad: float) -> None:
     assert gap(bad, 20.0, "nats") == math.inf
     with pytest.raises(ValueError):
         bf16_ulp(bad)
+
+
+def test_ulps_are_never_finer_than_at_the_usual_magnitude() -> None:
+    assert gap(3.0, 2.5, "bf16_ulp") == 32.0
+    assert gap(3.0, 2.5, "bf16_ulp", least_magnitude=27.9) == 4.0
+    assert gap(-3.0, -3.5, "bf16_ulp", least_magnitude=27.9) == 4.0
+    assert gap(40.0, 39.0, "bf16_ulp", least_magnitude=27.9) == 4.0
+    assert gap(3.0, 2.5, "nats", least_magnitude=27.9) == 0.5
+    assert usual_magnitude([-3.0, 20.0, math.inf, math.nan, 30.0]) == 20.0
+    assert usual_magnitude([]) == 0.0

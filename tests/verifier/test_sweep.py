@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from engines.answers import Answer, GenerationRequest
@@ -38,6 +39,14 @@ def test_a_moved_gap_and_a_flip_are_counted_in_ulps_of_the_best() -> None:
     assert (same.near_ties, same.worst_gap, same.worst_change) == (0, 0.0, 0.0)
 
 
+def test_a_gap_moves_no_further_in_ulps_where_the_best_is_small() -> None:
+    base = [[at((3, 2.0), (4, 1.0)), at((7, 24.0), (8, 23.0))]]
+    other = [[at((3, 2.0), (4, 1.5)), at((7, 24.0), (8, 23.5))]]
+    assert forced_row("other", "", base, other, ULPS).worst_change == 32.0
+    usual = unlimited("bf16_ulp", least_magnitude=24.0)
+    assert forced_row("other", "", base, other, usual).worst_change == 4.0
+
+
 def test_a_choice_outside_stocks_reach_is_no_near_tie() -> None:
     row = forced_row("other", "", [[at((3, 20.0), (4, 19.0))]], [[at((9, 21.0), (3, 20.0))]], ULPS)
     assert row.mismatches == 1
@@ -64,7 +73,7 @@ def test_borders_are_the_ends_of_prompts_of_these_lengths() -> None:
 
 
 def noisy(model: OracleModel, ulps: float) -> Shape:
-    """Forces with every second position's best value lowered."""
+    """Forces with every second position's best value lowered; ULPs of [16, 32)."""
 
     def force(pairs: Sequence[Pair]) -> list[Sequence[OraclePosition]]:
         found = []
@@ -119,6 +128,30 @@ def test_noise_above_any_rounding_calibrates_nothing(
     with pytest.raises(CalibrationError, match="noisy"):
         core.calibrate(asked, asked, sweeps=Sweeps([noisy(model, 9.0)]))
     assert core.calibration is None
+
+
+class SometimesSmall(OracleModel):
+    """Every eighth position's logits lie around 2 instead of 20."""
+
+    def logits(self, context: Sequence[int]) -> np.ndarray:
+        return super().logits(context) - (18.0 if len(context) % 8 == 0 else 0.0)
+
+
+@pytest.mark.parametrize(("ulps", "refused"), [(5.0, False), (9.0, True)])
+def test_small_logits_neither_refuse_a_stock_nor_widen_what_is_allowed(
+    ulps: float, refused: bool
+) -> None:
+    model = SometimesSmall(1, spread=2.0)
+    asked = [model.generate(r) for r in long_prompts()]
+    core = VerifierCore(tiny(), launcher({"tiny": model}), RULES, delta=0.03, power=0.9)
+    if refused:
+        with pytest.raises(CalibrationError, match="gaps move by 9 bf16_ulp in noisy"):
+            core.calibrate(asked, asked, sweeps=Sweeps([noisy(model, ulps)]))
+        return
+    calibration = core.calibrate(asked, asked, sweeps=Sweeps([noisy(model, ulps)]))
+    # 5 ULPs of a logit around 20 are 40 of one around 2.
+    assert calibration.worst_gap == 5.0 == core.policy.allowed_gap
+    assert 20 < calibration.least_magnitude == core.policy.least_magnitude < 32
 
 
 def altered(answer: Answer, model: OracleModel) -> Answer:

@@ -40,6 +40,13 @@ def test_classes(value: float | None, policy: MarginPolicy, expected: TokenClass
     assert classify(value, at(20.0, 19.875, 19.0), policy)[0] is expected
 
 
+def test_the_margin_does_not_shrink_where_stocks_best_is_small() -> None:
+    usual = replace(NEAR, least_magnitude=27.9)
+    assert classify(1.75, at(2.0), NEAR) == (TokenClass.MISMATCH, 16.0)
+    assert classify(1.75, at(2.0), usual) == (TokenClass.NEAR_TIE, 2.0)
+    assert classify(1.625, at(2.0), usual) == (TokenClass.MISMATCH, 3.0)
+
+
 @pytest.mark.parametrize("top", [(math.nan, 19.0), (20.0, math.nan), (math.inf, 19.0), ()])
 def test_stock_that_is_not_a_number_lets_nothing_through(top: tuple[float, ...]) -> None:
     position = OraclePosition(0, 20.0, tuple(enumerate(top)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,8 @@ def measured(store: TreeStore, stock: Tree, candidate: Tree) -> MeasureOutcome:
         seed=1,
         stop_losers=False,
         verifier_prompts=supply.verifier("verifier:x"),
+        exact_setting=SETTING,
+        exact_requests=supply.search[2:4],
     )
     return run_measure_job(job, store)
 
@@ -147,6 +150,32 @@ def test_an_engine_that_errs_only_under_load_is_caught_there(
     families = found.evidence["verifier_set"]["by_family"]
     wrong = {name for name, sums in families.items() if sums["mismatches"]}
     assert wrong and all(name.startswith("c8 ") for name in wrong)
+
+
+def test_the_twin_answers_one_of_each_kind_too(honest: MeasureOutcome) -> None:
+    families = [answer["request"]["family"] for answer in honest.exact_answers or []]
+    of_the_set = families[2:]
+    sent = [request["family"] for request in honest.verifier_requests]
+    assert of_the_set == list(dict.fromkeys(sent))
+    assert {"c1 near_limit", "c1 long_answer", "c8 long_prompt"} <= set(of_the_set)
+    # FP32 and one tree: the same tokens as before.
+    known = {a["request"]["id"]: a["output_ids"] for a in honest.verifier_answers}
+    for answer in (honest.exact_answers or [])[2:]:
+        assert answer["output_ids"] == known[answer["request"]["id"]]
+
+
+def test_what_errs_only_under_load_is_wrong_on_the_twin_too(
+    store: TreeStore, stock: Tree, service: VerifyService
+) -> None:
+    source = store.read_file(stock.commit, SCHEDULER) + WRONG_UNDER_LOAD.encode()
+    planted = store.commit_files(stock.commit, {SCHEDULER: source}, "planted")
+    exact = json.loads(json.dumps(measured(store, stock, planted).exact_answers))
+    job = VerifyJob("verify:x", SETTING, stock.commit, stock.tree_hash)
+    alone = [a for a in exact if not a["request"]["family"].startswith("c8 ")]
+    honest_part = service.run(replace(job, answers=tuple(alone)))
+    assert honest_part.evidence["forcing"]["mismatches"] == 0
+    whole = service.run(replace(job, answers=tuple(exact)))
+    assert whole.status == "not_lossless" and whole.evidence["forcing"]["mismatches"] > 0
 
 
 def test_what_it_asks_is_not_in_the_timed_part(honest: MeasureOutcome) -> None:

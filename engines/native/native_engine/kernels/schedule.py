@@ -22,6 +22,7 @@ MAX_ROOM = 4095  # escape entries of a stage
 USUAL_ROOM = 384  # more than what 1 % of escapes needs in a stage
 _FEW_ROOM = 64  # above what 0.02 % of escapes need
 _FAR = 64  # k blocks
+_SHARE = 16  # k blocks
 _MORE_BUSY = 1.18
 
 
@@ -146,7 +147,7 @@ def launch(
     deep = deepest(schedule, block, room, tiles, shared_bytes)
     weights = schedule.split * schedule.chunk * schedule.row_warps * block
     chained = dependent and room <= _FEW_ROOM
-    least = 4 if dependent and room > _FEW_ROOM and schedule.row_warps < 8 else 3
+    least = 4 if dependent and schedule.row_warps < 8 else 3
     enough = max(least, _in_flight(schedule, block, chained) // weights)
     partials = -(-_partial_bytes(schedule, tiles) // stage_bytes(schedule, block, room, tiles))
     return Launch(grouped, max(min(deep, enough), partials))
@@ -178,10 +179,11 @@ def _fits(schedule: Schedule, shared_bytes: int) -> bool:
 
 def _pairs(tiles: int, kblocks: int, multiprocessors: int) -> Schedule | None:
     """Pairs of thread blocks that share the k range: where single ones would leave much of the chip
-    idle and read all activations for few rows each. Else the exchange costs more than it saves."""
+    idle and read all activations for few rows each. Else the exchange costs more than it saves, as
+    it does with fewer than `_SHARE` k blocks a warp."""
     each, pair = (-(-tiles // units) for units in (multiprocessors, multiprocessors // 2))
     busy, paired = -(-tiles // each), 2 * -(-tiles // pair)
-    split = MAX_CONSUMERS // pair
+    split = min(MAX_CONSUMERS // pair, max(2, kblocks // (2 * _SHARE)))
     if kblocks < _FAR or paired < _MORE_BUSY * busy or split < 2:
         return None
     return Schedule(min(tiles, multiprocessors // 2), 2, pair, split, 2 if split == 2 else 1)
@@ -196,8 +198,9 @@ def _candidates(rows: int, cols: int, multiprocessors: int) -> Iterator[Schedule
     groups = -(-tiles // each)
     if each <= MAX_CONSUMERS:
         widest = max(1, min(MAX_CONSUMERS // each, kblocks, 8))
-        for split in range(widest, 0, -1):
-            yield Schedule(groups, 1, each, split, 1 if split > 1 else 2)
+        for split in range(widest, 1, -1):
+            yield Schedule(min(tiles, multiprocessors), 1, each, split, 1)
+        yield Schedule(groups, 1, each, 1, 2)
     groups = min(tiles, multiprocessors)
     each = -(-tiles // groups)
     for passes in range(-(-each // MAX_CONSUMERS), each + 1):
@@ -206,7 +209,8 @@ def _candidates(rows: int, cols: int, multiprocessors: int) -> Iterator[Schedule
 
 
 def choose(rows: int, cols: int, multiprocessors: int, shared_bytes: int) -> Schedule:
-    """A schedule whose thread blocks all have the same number of row tiles, or nearly."""
+    """A schedule whose thread blocks all have the same number of row tiles, or nearly: where their
+    warps share k ranges the whole chip works, if not evenly."""
     for schedule in _candidates(rows, cols, multiprocessors):
         if _fits(schedule, shared_bytes):
             return schedule
