@@ -169,7 +169,8 @@ class Verification(Section):
     follows from the limits of serving and decoding.
 
     `new_tokens`: the least that is asked for, one request at a time. `clients`: how many requests
-    are under way at once in the concurrent part. `deadline_s`: for the whole set.
+    are under way at once in the concurrent part. `deadline_s`: for the whole set, and
+    for what the exact twin is asked of it.
     """
 
     new_tokens: Positive | None = None

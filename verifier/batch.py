@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from engines.answers import Answer
 from verifier.ending import StopRules
@@ -31,6 +31,12 @@ def unit_of(forced: Forced, otherwise: Unit = "bf16_ulp") -> Unit:
     if first is None:
         return otherwise
     return "bf16_ulp" if first.raw else "nats"
+
+
+def best_values(answers: Iterable[Sequence[Position]]) -> list[float]:
+    """Stock's best value at every position of every answer."""
+    positions = [position for answer in answers for position in answer if position.top]
+    return [max(value for _, value in position.top) for position in positions]
 
 
 def score(

@@ -12,6 +12,8 @@ from verifier.errors import CalibrationError
 from verifier.margins import Unit
 from verifier.shapes import row_from_json
 
+_REMEDY = "`specfarm search` and `specfarm evaluate` write a new one; delete it to do without"
+
 
 def calibration_to_json(calibration: Calibration) -> dict[str, Any]:
     """JSON-serialisable; `calibration_from_json` is the inverse."""
@@ -52,7 +54,7 @@ def calibration_from_json(data: dict[str, Any]) -> Calibration:
             least_magnitude=float(data["least_magnitude"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise CalibrationError(f"not a calibration: {error!r}", "calibrate again") from error
+        raise CalibrationError(f"not a calibration of this version: {error!r}", _REMEDY) from error
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
@@ -67,7 +69,10 @@ def load_calibration(path: Path) -> Calibration:
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise CalibrationError(f"{path}: {error}", "calibrate again") from error
+        raise CalibrationError(f"{path}: {error}", _REMEDY) from error
     if not isinstance(data, dict):
-        raise CalibrationError(f"{path}: not a calibration", "calibrate again")
-    return calibration_from_json(data)
+        raise CalibrationError(f"{path}: not a calibration", _REMEDY)
+    try:
+        return calibration_from_json(data)
+    except CalibrationError as error:
+        raise CalibrationError(f"{path}: {error.message}", _REMEDY) from error

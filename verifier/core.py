@@ -13,7 +13,7 @@ from typing import Any
 
 from engines.answers import Answer, GenerationRequest
 from settings.schema import Setting
-from verifier.batch import Forced, force_answers, score, unit_of
+from verifier.batch import Forced, best_values, force_answers, score, unit_of
 from verifier.calibration import Calibration, calibrate
 from verifier.ending import StopRules
 from verifier.errors import CalibrationError
@@ -144,7 +144,8 @@ class VerifierCore:
         unit = unit_of(forced)
         usual = 0.0
         if unit == "bf16_ulp" and not self.is_exact:
-            usual = usual_magnitude(_best_values([*ar_answers, *stock_answers], forced))
+            own = {(a.request.prompt_ids, a.output_ids) for a in (*ar_answers, *stock_answers)}
+            usual = usual_magnitude(best_values(forced[pair] for pair in own))
         policy = exact_policy(unit=unit) if self.is_exact else unlimited(unit, usual)
 
         def scored(answers: Sequence[Answer]) -> ForcingReport:
@@ -244,11 +245,6 @@ def _distinct(answers: Sequence[Answer]) -> list[Answer]:
     """The answers without repeats of a prompt and its output, in order."""
     found = {(a.request.prompt_ids, a.output_ids): a for a in answers}
     return list(found.values())
-
-
-def _best_values(answers: Sequence[Answer], forced: Forced) -> list[float]:
-    positions = [p for a in answers for p in forced[a.request.prompt_ids, a.output_ids]]
-    return [max(value for _, value in position.top) for position in positions if position.top]
 
 
 def _lengths(answers: Sequence[Answer]) -> str:

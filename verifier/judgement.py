@@ -52,7 +52,7 @@ def judge(
     if calibration is not None:
         evidence["calibration"] = calibration.summary()
     if exact is not None:
-        evidence["exact"] = exact.totals()
+        evidence["exact"] = {**exact.totals(), "by_family": exact.by_family()}
     if hidden is not None:
         evidence["verifier_set"] = {**hidden.totals(), "by_family": hidden.by_family()}
 
@@ -80,7 +80,7 @@ def judge(
             return end(status, reason)
     if policy.requires_exact and exact is None:
         return end("inconclusive", "the FP32-exact run of this tree is missing")
-    checked = sum(batch.fresh_tokens for batch in (report, hidden, exact) if batch is not None)
+    checked = _distinct_tokens(report, hidden, exact)
     evidence["tokens_towards_detection"] = checked
     if checked < max(policy.min_tokens_detect, 1):
         return end(
@@ -89,6 +89,17 @@ def judge(
             f"one wrong token in {policy.detect_one_in} with 95 %",
         )
     return end("lossless", f"{checked} distinct tokens checked, none wrong")
+
+
+def _distinct_tokens(*batches: ForcingReport | None) -> int:
+    """Fresh tokens of all batches; what the FP32 twin was asked as well counts once."""
+    counted: set[str] = set()
+    total = 0
+    for batch in batches:
+        rows = () if batch is None else batch.rows
+        total += sum(row.fresh_tokens for row in rows if row.request_id not in counted)
+        counted |= {row.request_id for row in rows}
+    return total
 
 
 def judge_malformed(problems: list[RequestProblem]) -> LosslessJudgement:

@@ -20,7 +20,7 @@ from settings.errors import SpecfarmError
 from settings.one_line_parser import OneLineParser
 from settings.paths import work_dir
 from settings.schema import Setting
-from verifier.batch import force_answers, score, unit_of
+from verifier.batch import best_values, force_answers, score, unit_of
 from verifier.calibration import LEAST_GAP, Calibration
 from verifier.calibration_file import load_calibration
 from verifier.core import LaunchStock
@@ -28,7 +28,7 @@ from verifier.ending import StopRules
 from verifier.errors import CalibrationError, OutputsError
 from verifier.forced import Forcer
 from verifier.judgement import LosslessJudgement, judge
-from verifier.margins import Unit
+from verifier.margins import Unit, usual_magnitude
 from verifier.outputs_file import parse_outputs
 from verifier.outputs_table import print_json, print_table
 from verifier.policy import MarginPolicy, exact_policy
@@ -54,8 +54,14 @@ def calibration_path(setting: str) -> Path:
     return work_dir("calibration") / f"{setting}.json"
 
 
-def outputs_policy(setting: Setting, calibration: Calibration | None, unit: Unit) -> MarginPolicy:
-    """The setting's policy without the FP32-exact duty; least margins where none is calibrated."""
+def outputs_policy(
+    setting: Setting,
+    calibration: Calibration | None,
+    unit: Unit,
+    least_magnitude: float = 0.0,
+) -> MarginPolicy:
+    """The setting's policy without the FP32-exact duty; least margins, in ULPs no finer than at
+    `least_magnitude`, where none is calibrated."""
     if setting.target.weights_dtype == "fp32":
         return exact_policy(unit=unit)
     if calibration is not None:
@@ -70,6 +76,7 @@ def outputs_policy(setting: Setting, calibration: Calibration | None, unit: Unit
         min_tokens_detect=detection_tokens(1 / 1000),
         requires_exact=False,
         source="not calibrated: the least margin of any calibration",
+        least_magnitude=least_magnitude,
     )
 
 
@@ -89,12 +96,14 @@ def verify_outputs(
     _check_readable(answers, rules.vocab_size)
     forced = force_answers(answers, force)
     unit = unit_of(forced)
+    # Of the candidate's own text where there is no calibration; nothing is lossless by that.
+    usual = usual_magnitude(best_values(forced.values())) if unit == "bf16_ulp" else 0.0
     try:
-        policy = outputs_policy(setting, calibration, unit)
+        policy = outputs_policy(setting, calibration, unit, usual)
     except CalibrationError as error:
         # A calibration that decides nothing is none: the outputs are forced and stay inconclusive.
         calibration = None
-        policy = outputs_policy(setting, None, unit)
+        policy = outputs_policy(setting, None, unit, usual)
         policy = replace(policy, source=f"not calibrated: {error.message}")
     report = score(answers, forced, policy, rules)
     judgement = judge(report, calibration, policy)

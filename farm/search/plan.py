@@ -17,8 +17,8 @@ from settings.schema import Setting
 # Launching, warming, exact answers and forcing of one candidate, beside its timed seconds
 # (measured on the embedded default; docs/measuring.md).
 _OVERHEAD_S = 30.0
-# The verifier-only prompts of a confirmation, asked and forced.
-_VERIFIER_SET_S = 60.0
+# The verifier-only prompts of a confirmation, asked in BF16 and of the FP32 twin, and forced.
+_VERIFIER_SET_S = 110.0
 
 
 @dataclass(frozen=True)

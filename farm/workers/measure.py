@@ -19,6 +19,7 @@ from engines.errors import (
     EngineTimeout,
     TreeRefused,
 )
+from engines.http_client import EngineClient
 from engines.json_fields import printable
 from engines.launcher import launch
 from engines.tree_store import TreeStore
@@ -32,7 +33,7 @@ from farm.bench.stopping import LOSER, OUT_OF_REACH, SequentialStop
 from farm.campaign.jobs import ArmSpec, MeasureJob, MeasureOutcome
 from farm.timing_lock import timing_lock
 from farm.workers.probing import cache_probes, processor_seconds, served_facts, warm_up
-from farm.workers.verifier_set import AskedSet, Generate, answers_to, ask_verifier_set
+from farm.workers.verifier_set import AskedSet, Asking, Generate, ask_verifier_set
 from settings.errors import SpecfarmError
 from settings.hardware import hardware
 from settings.loading import load_setting
@@ -119,12 +120,12 @@ def _measure(
         again: tuple[AskedAgain, ...] = ()
         if not dropped and _under_test(job):
             probes, again = cache_probes(job, engines, recording, pause_idle)
-        asked = AskedSet((), ())
+        asked = AskedSet()
         if job.verifier_prompts and not dropped:
             asked = _verifier_set(job, setting, engines)
     exact = None
     if job.exact_setting is not None and job.exact_requests and not dropped:
-        exact = _exact_answers(job, asked.one_of_each_kind(), store, escaped)
+        exact = _exact_answers(job, asked.asking.one_of_each_kind(), store, escaped)
     return MeasureOutcome(
         "ok",
         recording=recording.to_json(),
@@ -198,7 +199,7 @@ def _timed(
 
 
 def _exact_answers(
-    job: MeasureJob, hidden: AskedSet, store: TreeStore, escaped: Escaped
+    job: MeasureJob, hidden: Asking, store: TreeStore, escaped: Escaped
 ) -> list[dict[str, Any]]:
     """The subject's tree on the exact twin, untimed: what only long contexts or crowds make wrong
     shows there without any margin, so verifier-only prompts are asked too."""
@@ -210,7 +211,10 @@ def _exact_answers(
         client = engine.client()
         for request in job.exact_requests:
             found.append(client.generate(_as_exact(request, setting)))
-        found += answers_to(hidden, client.generate)
+        # Longer than the twin's other answers: one of them may take the time of the whole set.
+        seconds = setting.verification.deadline_s
+        with EngineClient(engine.url, max(seconds, client.timeout_s)) as patient:
+            found += hidden.answered(patient.generate, seconds)
     return [_without_times(answer) for answer in found]
 
 

@@ -25,24 +25,44 @@ _BROKEN = "\ufffd"
 
 
 @dataclass(frozen=True)
-class AskedSet:
-    """What was sent, in order, and what came back; `skipped` says which stop cases stock's answers
-    gave no stop for. The last `together` requests were under way `clients` at a time."""
+class Asking:
+    """What is sent: requests one at a time, then others, `clients` of them under way together."""
 
-    requests: tuple[GenerationRequest, ...]
-    answers: tuple[Answer, ...]
-    skipped: tuple[str, ...] = ()
-    together: int = 0
+    alone: tuple[GenerationRequest, ...] = ()
+    together: tuple[GenerationRequest, ...] = ()
     clients: int = 1
 
-    def one_of_each_kind(self) -> AskedSet:
-        """The first request of each kind, alone and together; no answers."""
-        first: dict[str, GenerationRequest] = {}
-        for request in self.requests:
-            first.setdefault(request.family, request)
-        chosen = tuple(first.values())
-        crowd = {r.family for r in self.requests[len(self.requests) - self.together :]}
-        return AskedSet(chosen, (), (), sum(r.family in crowd for r in chosen), self.clients)
+    @property
+    def requests(self) -> tuple[GenerationRequest, ...]:
+        return (*self.alone, *self.together)
+
+    def one_of_each_kind(self) -> Asking:
+        """The first request of each kind, alone and together."""
+        return replace(self, alone=_first_ones(self.alone), together=_first_ones(self.together))
+
+    def answered(self, subject: Generate, seconds: float) -> tuple[Answer, ...]:
+        """In the order of `requests`.
+
+        Raises:
+            EngineTimeout: not all had begun after `seconds`.
+        """
+        in_time = _Deadline(subject, seconds)
+        alone = [in_time(request) for request in self.alone]
+        return (*alone, *at_once(in_time, self.together, self.clients))
+
+
+@dataclass(frozen=True)
+class AskedSet:
+    """What was asked and what came back, in the same order; `skipped` says which stop cases stock's
+    answers gave no stop for."""
+
+    asking: Asking = Asking()
+    answers: tuple[Answer, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> tuple[GenerationRequest, ...]:
+        return self.asking.requests
 
 
 def ask_verifier_set(
@@ -61,19 +81,20 @@ def ask_verifier_set(
     stops = _Stops(rules, reference)
     requests = {p.id: _request(p, setting, stops) for p in prompts}
     skipped = tuple(p.id for p in prompts if requests[p.id] is None)
-    alone = [r for p in prompts if p.clients == 1 and (r := requests[p.id]) is not None]
-    together = [r for p in prompts if p.clients > 1 and (r := requests[p.id]) is not None]
-    in_time = _Deadline(subject, setting.verification.deadline_s)
-    clients = max((p.clients for p in prompts), default=1)
-    asked = AskedSet((*alone, *together), (), skipped, len(together), clients)
-    return replace(asked, answers=answers_to(asked, in_time))
+    asking = Asking(
+        alone=tuple(r for p in prompts if p.clients == 1 and (r := requests[p.id]) is not None),
+        together=tuple(r for p in prompts if p.clients > 1 and (r := requests[p.id]) is not None),
+        clients=max((p.clients for p in prompts), default=1),
+    )
+    answers = asking.answered(subject, setting.verification.deadline_s)
+    return AskedSet(asking, answers, skipped)
 
 
-def answers_to(asked: AskedSet, subject: Generate) -> tuple[Answer, ...]:
-    """The requests answered as they were sent: alone, then together."""
-    border = len(asked.requests) - asked.together
-    alone = [subject(request) for request in asked.requests[:border]]
-    return (*alone, *at_once(subject, asked.requests[border:], asked.clients))
+def _first_ones(requests: Sequence[GenerationRequest]) -> tuple[GenerationRequest, ...]:
+    first: dict[str, GenerationRequest] = {}
+    for request in requests:
+        first.setdefault(request.family, request)
+    return tuple(first.values())
 
 
 def at_once(

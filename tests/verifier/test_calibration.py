@@ -100,9 +100,13 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert load_calibration(tmp_path / "c.json") == calibration
     data = json.loads((tmp_path / "c.json").read_text())
     assert data["summary"]["near_ties"] == 48
-    del data["stock"]
-    with pytest.raises(CalibrationError, match="stock"):
-        calibration_from_json(data)
+    for missing in ("least_magnitude", "stock"):
+        del data[missing]
+        with pytest.raises(CalibrationError, match=missing):
+            calibration_from_json(data)
+    (tmp_path / "c.json").write_text(json.dumps(data))
+    with pytest.raises(CalibrationError, match=r"c\.json.*stock.*specfarm evaluate"):
+        load_calibration(tmp_path / "c.json")
     (tmp_path / "c.json").write_text("[")
     with pytest.raises(CalibrationError):
         load_calibration(tmp_path / "c.json")

@@ -17,7 +17,7 @@ from verifier.thresholds import policy_for
 
 RATE = 0.011
 TOKENS = 64
-EXACT = batch(60, gaps=())
+EXACT = ForcingReport(tuple(row(f"twin{i}", 64) for i in range(60)), "bf16_ulp")
 
 
 def drawn(rng: np.random.Generator, answers: int, rate: float) -> ForcingReport:
@@ -120,3 +120,18 @@ def test_too_small_a_sample_is_not_accepted_even_without_a_near_tie() -> None:
     evidence = judgement.evidence["near_tie_rate"]
     assert evidence["difference_high95"] < evidence["delta"]
     assert judgement.status == "inconclusive"
+
+
+def test_what_the_twin_is_asked_as_well_counts_once_towards_detection() -> None:
+    calibration, policy = calibrated_policy()
+    good = drawn(np.random.default_rng(4), 64, RATE)
+    hidden = ForcingReport((row("h0", 300), row("h1", 200)), "bf16_ulp")
+    twin = ForcingReport((row("h1", 190), row("r3", 60), row("own", 70)), "bf16_ulp")
+
+    def counted(exact: ForcingReport) -> int:
+        evidence = judge(good, calibration, policy, exact, hidden).evidence
+        return int(evidence["tokens_towards_detection"])
+
+    assert counted(twin) == good.fresh_tokens + 500 + 70
+    by_kind = judge(good, calibration, policy, twin, hidden).evidence["exact"]["by_family"]
+    assert sum(sums["tokens"] for sums in by_kind.values()) == 320
