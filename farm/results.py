@@ -27,9 +27,9 @@ class RatioInterval:
 @dataclass(frozen=True)
 class LosslessSummary:
     """Token forcing in numbers. `worst_gap_ulps` is in the unit of the calibration's allowed gap
-    (`verifier.margins`); `exact_*` are the FP32 twin's counts, with the verifier-only prompts that it
-    was asked (None where no twin was run), `verifier_*` those of the verifier-only prompts (None
-    where they were not asked)."""
+    (`verifier.margins`); `exact_*` are the FP32 twin's counts, verifier-only prompts included (None
+    where no twin was run), `verifier_*` those of the verifier-only prompts (None where they were
+    not asked)."""
 
     tokens_checked: int
     mismatches: int
