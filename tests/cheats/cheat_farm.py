@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from engines.sandbox import active_level
 from explorers.memory_explorer import CATALOGUE
 from farm.campaign.context import CampaignContext
 from farm.report.words import CALLED_DISHONEST, caught_by
@@ -18,7 +20,7 @@ from farm.search.assemble import assemble
 from farm.search.evaluate import Candidate, OpenWorkers
 from farm.verdicts import Verdict
 from settings.paths import checkout_root
-from tests.cheats.corpus import Entry
+from tests.cheats.corpus import Entry, corpus
 from tests.farm.gate.planted_farm import Silent, install, make_farm
 from tests.farm.gate.plants import pace_patch
 
@@ -62,6 +64,18 @@ answer_tokens = 12
 long_answer_tokens = 24
 long_prompt_tokens = 560""",
 }
+
+
+def chosen(setting: str) -> list[Entry]:
+    """The corpus's entries that this machine can keep out (with `CHEATS=name,name` only those)."""
+    sandboxed = active_level().name != "rlimits"
+    named = [name for name in os.environ.get("CHEATS", "").split(",") if name]
+    return [
+        entry
+        for entry in corpus(setting)
+        if (sandboxed or not entry.sandboxed)
+        and (not named or any(entry.name.startswith(name) for name in named))
+    ]
 
 
 def tiny_farm(folder: Path) -> dict[str, str]:

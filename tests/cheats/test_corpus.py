@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from engines.process_registry import ProcessRegistry
-from engines.sandbox import active_level
 from farm.report.words import CALLED_DISHONEST
 from farm.results import CandidateResult
 from settings.loading import load_setting
@@ -17,13 +16,14 @@ from settings.paths import work_dir
 from settings.prompts import search_prompts
 from settings.weights import ensure_target
 from tests.cheats.cheat_farm import (
+    chosen,
     lost_to_noise,
     through_the_gate,
     tiny_candidates,
     tiny_farm,
     unexpected,
 )
-from tests.cheats.corpus import TINY, Entry, corpus
+from tests.cheats.corpus import TINY
 from tests.cheats.known_answers import key, stored
 from tests.cheats.resident_stock import resident_stock
 from tests.farm.gate.planted_farm import SETTING
@@ -33,19 +33,7 @@ pytestmark = pytest.mark.timeout(1800)
 Results = dict[str, CandidateResult]
 
 
-def chosen() -> list[Entry]:
-    """All that this machine can keep out (with `CHEATS=name,name` only those)."""
-    sandboxed = active_level().name != "rlimits"
-    named = [name for name in os.environ.get("CHEATS", "").split(",") if name]
-    return [
-        entry
-        for entry in corpus(TINY)
-        if (sandboxed or not entry.sandboxed)
-        and (not named or any(entry.name.startswith(name) for name in named))
-    ]
-
-
-ENTRIES = chosen()
+ENTRIES = chosen(TINY)
 
 
 @pytest.fixture(scope="module")
