@@ -51,12 +51,14 @@ def core(models: dict[str, OracleModel]) -> VerifierCore:
 
 @pytest.fixture(scope="module")
 def exact(models: dict[str, OracleModel]) -> list[Answer]:
-    return answers(models["tiny-fp32"])
+    found = answers(models["tiny-fp32"])
+    return [replace(a, request=replace(a.request, id=f"twin-{a.request.id}")) for a in found]
 
 
 def test_honest_candidate_is_lossless(core, models, exact) -> None:  # type: ignore[no-untyped-def]
     honest = answers(models["tiny"], rounding(0.3, 2))
-    result = core.verify(honest, exact, requests=REQUESTS, exact_requests=REQUESTS)
+    asked = [answer.request for answer in exact]
+    result = core.verify(honest, exact, requests=REQUESTS, exact_requests=asked)
     assert result.judgement.lossless, result.judgement
     assert result.report.tokens_checked == 2000 and result.exact_report.mismatches == 0
     assert result.report.near_ties > 0
@@ -91,7 +93,7 @@ def test_a_fault_of_the_fp32_twin_alone_is_enough(core, models, exact) -> None: 
     bad = [*exact[:3], replace(exact[3], output_ids=(*ids[:7], (ids[7] + 1) % VOCAB, *ids[8:]))]
     result = core.verify(answers(models["tiny"]), bad)
     assert result.judgement.status == "not_lossless"
-    assert result.exact_report.first_bad_position == "r3:7"
+    assert result.exact_report.first_bad_position == "twin-r3:7"
     assert core.verify(answers(models["tiny"])).judgement.status == "inconclusive"
 
 
