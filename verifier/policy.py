@@ -26,7 +26,7 @@ class MarginPolicy:
         delta: margin of non-inferiority of the near-tie rate; None when no rate is tested.
         min_tokens: distinct tokens the rate needs.
         detect_one_in: the rate of wrong tokens, 1 / this, that must have been met with 95 %.
-        min_tokens_detect: tokens that takes (candidate's own, and the FP32 twin's to other requests).
+        min_tokens_detect: tokens that takes (the FP32 twin's count for other requests only).
         requires_exact: a report of the FP32 twin must be there, without a mismatch.
         source: where allowed_gap, delta and min_tokens come from.
         least_magnitude: ULPs are never taken finer than at this magnitude (`verifier.margins`).
