@@ -7,6 +7,7 @@ run that a candidate owes is not asked for; that the verdict says so is part of 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -49,9 +50,13 @@ class VerifiedOutputs:
     power: Power
 
 
-def calibration_path(setting: str) -> Path:
-    """Where the farm leaves the latest A/A calibration of a setting."""
-    return work_dir("calibration") / f"{setting}.json"
+def calibration_path(setting: Setting) -> Path:
+    """Where the farm leaves the latest A/A calibration of a setting: another one of the same name,
+    in another folder, has a file of its own."""
+    parts = setting.target, setting.drafter, setting.hardware, setting.serving, setting.decoding
+    content = "".join(part.model_dump_json() for part in parts)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    return work_dir("calibration") / f"{setting.name}-{digest}.json"
 
 
 def outputs_policy(
@@ -151,7 +156,7 @@ def _run(args: argparse.Namespace, out: TextIO, launch_stock: LaunchStock) -> in
 
     setting = load_setting(args.setting)
     answers = parse_outputs(args.outputs, setting.decoding.max_new_tokens)
-    path = args.calibration or calibration_path(setting.name)
+    path = args.calibration or calibration_path(setting)
     if args.calibration is not None and not path.is_file():
         raise CalibrationError(f"{path} does not exist", "leave --calibration out or calibrate")
     calibration = load_calibration(path) if path.is_file() else None

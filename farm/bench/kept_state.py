@@ -3,6 +3,8 @@
 Greedy decoding of one prompt commits the same tokens in the same steps each time, unless a draft is
 made from something that survived the flush: then the second time takes fewer. Each arm is asked
 some of the timed prompts once more; steps are events that brought tokens, up to the same token.
+An engine whose steps vary takes fewer by chance as well: this raises a suspicion, which
+`repeat_trials` confirms or not.
 """
 
 from __future__ import annotations
@@ -44,13 +46,9 @@ class KeptState:
     stock_again: int
 
     @property
-    def kept(self) -> bool:
+    def suspicious(self) -> bool:
         """The candidate takes fewer steps again, stock as many as before."""
-        return (
-            self.prompts >= PROMPTS
-            and self.first >= FEWER * self.again
-            and self.stock_first <= STEADY * self.stock_again
-        )
+        return self.first >= FEWER * self.again and self.stock_first <= STEADY * self.stock_again
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,7 +93,10 @@ def kept_state(
         before = first.get((asked.arm, asked.request))
         if asked.arm in steps and before and asked.tokens:
             until = min(before[-1], asked.tokens[-1])
-            steps[asked.arm][asked.request] = _steps(before, until), _steps(asked.tokens, until)
+            steps[asked.arm][asked.request] = (
+                steps_until(before, until),
+                steps_until(asked.tokens, until),
+            )
     common = steps[numerator].keys() & steps[denominator].keys()
     if not common:
         return None
@@ -121,7 +122,7 @@ def asked_again_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[AskedAgain
     return tuple(AskedAgain(d["arm"], d["request"], tuple(d["tokens"])) for d in data)
 
 
-def _steps(tokens: Sequence[int], until: int) -> int:
+def steps_until(tokens: Sequence[int], until: int) -> int:
     """Events that brought a token, up to the one that brought token number `until`."""
     count = had = 0
     for have in tokens:

@@ -11,6 +11,7 @@ from farm.bench.kept_state import KeptState, added, asked_again_from_json, kept_
 from farm.bench.memoisation import memoisation
 from farm.bench.moved_work import moved_work
 from farm.bench.recording import Recording, recording_from_json
+from farm.bench.repeat_trials import repeat_effect, repeat_trials_from_json
 from farm.campaign.guard_case import CONTROL, SUBJECT, Case, Finding
 from farm.campaign.jobs import MeasureOutcome, VerifyOutcome
 from farm.verdicts import Decision, Verdict
@@ -57,25 +58,28 @@ def physics(case: Case) -> Finding:
 
 
 def cache_probe(case: Case) -> Finding:
-    """Right after a flush a known prompt takes as long as an unknown one, and as many steps as when
-    it was first asked."""
+    """Right after a flush a known prompt takes as long as an unknown one, and an unknown one as
+    many steps as when it is asked once more."""
     probed = [probes_from_json(o.probes) for o in case.outcomes if o.probes]
     effects = [cache_effect(probes, SUBJECT, CONTROL) for probes in probed]
     state = added([s for o in case.outcomes if (s := _asked_again(o)) is not None])
     if not effects and state is None:
         return Finding()
+    trials = [t for o in case.outcomes for t in repeat_trials_from_json(o.repeat_trials)]
+    repeats = repeat_effect(trials)
     evidence = {
         "times": [effect.to_json() for effect in effects],
         "steps": None if state is None else state.to_json(),
+        "trials": None if repeats is None else repeats.to_json(),
     }
     kept = [effect.kept for effect in effects if effect.kept]
     reason = ""
     if kept:
         reason = f"{kept[0]} gained on every known prompt, stock's did not"
-    elif state is not None and state.kept:
+    elif repeats is not None and repeats.kept:
         reason = (
-            f"{state.prompts} prompts asked again took {state.again} steps for {state.first} at "
-            f"first (stock {state.stock_again} for {state.stock_first})"
+            f"{repeats.prompts} new prompts took {repeats.first} steps when first asked and "
+            f"{repeats.again:.1f} when asked again (by chance: {repeats.chance:.1g})"
         )
     if not reason:
         return Finding(evidence)

@@ -71,8 +71,8 @@ class MeasureOutcome:
     timing on the machine.
 
     For the guards: `served` is each arm's /server_info after the timed part, by label; `probes` are
-    farm.bench.cache_probe's and `asked_again` farm.bench.kept_state's, as JSON; `escaped` names, by
-    label, processes that had left their
+    farm.bench.cache_probe's, `asked_again` farm.bench.kept_state's and `repeat_trials`
+    farm.bench.repeat_trials', as JSON; `escaped` names, by label, processes that had left their
     engine's session and outlived its end; `cpu_s` are processor seconds of each arm's processes in
     the timed part.
     """
@@ -92,6 +92,7 @@ class MeasureOutcome:
     served: dict[str, dict[str, Any]] = field(default_factory=dict)
     probes: list[dict[str, Any]] = field(default_factory=list)
     asked_again: list[dict[str, Any]] = field(default_factory=list)
+    repeat_trials: list[dict[str, Any]] = field(default_factory=list)
     escaped: dict[str, list[str]] = field(default_factory=dict)
     cpu_s: dict[str, float] = field(default_factory=dict)
 

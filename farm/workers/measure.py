@@ -24,15 +24,13 @@ from engines.json_fields import printable
 from engines.launcher import launch
 from engines.tree_store import TreeStore
 from farm.bench.blame import blaming
-from farm.bench.cache_probe import ProbedPrompt
-from farm.bench.kept_state import AskedAgain
 from farm.bench.modes import measure
 from farm.bench.plan import plan_measurement
 from farm.bench.recording import Recording
 from farm.bench.stopping import LOSER, OUT_OF_REACH, SequentialStop
 from farm.campaign.jobs import ArmSpec, MeasureJob, MeasureOutcome
 from farm.timing_lock import timing_lock
-from farm.workers.probing import cache_probes, processor_seconds, served_facts, warm_up
+from farm.workers.probing import CacheProbes, cache_probes, processor_seconds, served_facts, warm_up
 from farm.workers.verifier_set import AskedSet, Asking, Generate, ask_verifier_set
 from settings.errors import SpecfarmError
 from settings.hardware import hardware
@@ -116,10 +114,9 @@ def _measure(
             any(why in note for note in recording.notes) for why in (LOSER, OUT_OF_REACH)
         )
         dropped = clear_loser or out_of_reach
-        probes: tuple[ProbedPrompt, ...] = ()
-        again: tuple[AskedAgain, ...] = ()
+        probes = CacheProbes()
         if not dropped and _under_test(job):
-            probes, again = cache_probes(job, engines, recording, pause_idle)
+            probes = cache_probes(job, engines, recording, pause_idle)
         asked = AskedSet()
         if job.verifier_prompts and not dropped:
             asked = _verifier_set(job, setting, engines)
@@ -136,8 +133,9 @@ def _measure(
         verifier_requests=[asdict(request) for request in asked.requests],
         verifier_answers=[_without_times(answer) for answer in asked.answers],
         served=served,
-        probes=[asdict(probe) for probe in probes],
-        asked_again=[asdict(answer) for answer in again],
+        probes=[asdict(probe) for probe in probes.pairs],
+        asked_again=[asdict(answer) for answer in probes.again],
+        repeat_trials=[asdict(trial) for trial in probes.trials],
         cpu_s={label: spent[label] - before[label] for label in engines},
     )
 

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -15,9 +15,10 @@ from engines.answers import GenerationRequest
 from engines.engine_process import EngineProcess
 from farm.bench.blame import blaming
 from farm.bench.cache_probe import ProbedPrompt, probe_caches
-from farm.bench.kept_state import AskedAgain, ask_again
+from farm.bench.kept_state import AskedAgain, ask_again, kept_state
 from farm.bench.plan import MeasurementPlan
 from farm.bench.recording import Recording
+from farm.bench.repeat_trials import RepeatTrial, ask_repeatedly
 from farm.bench.variants import variant
 from farm.bench.warm import WarmUp, warm
 from farm.campaign.jobs import MeasureJob
@@ -44,11 +45,21 @@ def _warm_request(job: MeasureJob) -> GenerationRequest:
     return replace(last, prompt_ids=last.prompt_ids[: max(1, len(last.prompt_ids) // 2)])
 
 
+@dataclass(frozen=True)
+class CacheProbes:
+    """What was asked of the subject, and of the denominator as its control, for
+    guards_on_answers.cache_probe; `trials` only of a subject that `again` makes suspicious."""
+
+    pairs: tuple[ProbedPrompt, ...] = ()
+    again: tuple[AskedAgain, ...] = ()
+    trials: tuple[RepeatTrial, ...] = ()
+
+
 def cache_probes(
     job: MeasureJob, engines: Mapping[str, EngineProcess], recording: Recording, pause_idle: bool
-) -> tuple[tuple[ProbedPrompt, ...], tuple[AskedAgain, ...]]:
-    """Of subject and denominator: pairs of prompts the recording has asked and prompts nobody has,
-    and some of its prompts once more.
+) -> CacheProbes:
+    """Pairs of prompts the recording has asked and prompts nobody has, and some of its prompts once
+    more.
 
     Raises:
         EngineError: with its arm.
@@ -62,7 +73,12 @@ def cache_probes(
     both = {label: engines[label] for label in (job.subject, job.denominator)}
     asked = sorted({run.request for run in recording.runs})
     again = ask_again(both, job.requests, asked, plan)
-    return probe_caches(both, job.requests, asked, plan, job.subject, job.denominator), again
+    state = kept_state(recording, again, job.subject, job.denominator)
+    trials: tuple[RepeatTrial, ...] = ()
+    if state is not None and state.suspicious:
+        trials = ask_repeatedly(both, job.subject, job.requests, plan)
+    pairs = probe_caches(both, job.requests, asked, plan, job.subject, job.denominator)
+    return CacheProbes(pairs, again, trials)
 
 
 def served_facts(engines: Mapping[str, EngineProcess]) -> dict[str, dict[str, Any]]:

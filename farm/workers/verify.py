@@ -159,7 +159,7 @@ class _Batch:
         looks = {"screening": SCREEN, "confirmation": CONFIRM, "specfarm verify": {}}
         in_words = thresholds_in_words(self._setting, found, looks)
         found = replace(found, evidence={**evidence, "in_words": in_words})
-        save_calibration(found, calibration_path(self._setting.name))
+        save_calibration(found, calibration_path(self._setting))
         return VerifyOutcome(
             "calibrated", "", evidence=found.summary(), calibration=calibration_to_json(found)
         )

@@ -84,7 +84,7 @@ def test_few_tokens_and_no_calibration_stay_inconclusive(command: Command) -> No
 
 def test_a_stored_calibration_is_used(command: Command) -> None:
     model = OracleModel(2)
-    save_calibration(calibrate(tiny(), batch(100), batch(100)), calibration_path("tiny"))
+    save_calibration(calibrate(tiny(), batch(100), batch(100)), calibration_path(tiny()))
     answers = [model.generate(request(n, tokens=100)) for n in range(31)]
     code, events = command(answers, model, dtype="bf16")
     assert code == 0, events[-1]["reason"]
@@ -95,9 +95,19 @@ def test_a_stored_calibration_is_used(command: Command) -> None:
     assert f"N = {power['near_tie_tokens']} distinct tokens" in rules and "delta = 1.56%" in rules
 
 
+def test_another_setting_of_the_same_name_has_its_own_calibration() -> None:
+    setting = tiny()
+    shorter = setting.decoding.model_copy(update={"max_new_tokens": 5})
+    other = setting.model_copy(update={"decoding": shorter})
+    assert calibration_path(setting) == calibration_path(tiny())
+    assert other.name == setting.name and calibration_path(other) != calibration_path(setting)
+    resumed = setting.model_copy(update={"summary": "said in other words"})
+    assert calibration_path(resumed) == calibration_path(setting)
+
+
 def test_a_calibration_too_small_to_decide_counts_as_none(command: Command) -> None:
     model = OracleModel(2)
-    save_calibration(calibrate(tiny(), batch(2), batch(2)), calibration_path("tiny"))
+    save_calibration(calibrate(tiny(), batch(2), batch(2)), calibration_path(tiny()))
     answers = [model.generate(request(n, tokens=100)) for n in range(31)]
     code, events = command(answers, model, dtype="bf16")
     assert code == 1 and events[-1]["verdict"] == "inconclusive"

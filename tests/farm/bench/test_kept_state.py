@@ -59,31 +59,31 @@ def test_an_engine_that_remembers_takes_fewer_steps() -> None:
     state = found(NgramsKept("candidate", ledger), FakeEngine("stock", ledger, per_step=2))
     # 24 tokens: one, then two a step (12 more events to 25), or eight a step (3 more).
     assert state == KeptState(PROMPTS, 13 * PROMPTS, 4 * PROMPTS, 13 * PROMPTS, 13 * PROMPTS)
-    assert state.kept
+    assert state.suspicious
 
 
 def test_engines_without_a_memory_take_the_same_steps() -> None:
     ledger = Ledger()
     state = found(FakeEngine("candidate", ledger, per_step=3), FakeEngine("stock", ledger))
     assert state.first == state.again and state.stock_first == state.stock_again
-    assert not state.kept
+    assert not state.suspicious
     # Where stock remembers as well it is not the candidate's doing.
     both = found(NgramsKept("candidate", ledger), NgramsKept("stock", ledger))
-    assert both.first > both.again and not both.kept
+    assert both.first > both.again and not both.suspicious
 
 
 @pytest.mark.parametrize(
-    ("state", "kept"),
+    ("state", "suspicious"),
     [
         (KeptState(3, 100, 86, 100, 100), True),
         (KeptState(3, 100, 90, 100, 100), False),
-        (KeptState(2, 100, 50, 100, 100), False),
+        (KeptState(1, 20, 10, 20, 20), True),
         (KeptState(3, 100, 50, 120, 100), False),
         (KeptState(3, 50, 100, 100, 100), False),
     ],
 )
-def test_how_many_fewer(state: KeptState, kept: bool) -> None:
-    assert state.kept is kept
+def test_how_many_fewer(state: KeptState, suspicious: bool) -> None:
+    assert state.suspicious is suspicious
 
 
 def run(arm: str, prompt: int, *tokens: int, repeat: int = 0) -> Run:

@@ -12,6 +12,7 @@ from engines.server_driver import SETTING_OWNED_KEYS
 from farm.bench.cache_probe import PAIRS, ProbedPrompt
 from farm.bench.kept_state import AskedAgain
 from farm.bench.recording import Recording, Run
+from farm.bench.repeat_trials import RepeatTrial
 from farm.campaign.decide import decide
 from farm.campaign.guard_case import Case, Finding, Guarded
 from farm.campaign.guards import GUARDS, check
@@ -169,22 +170,42 @@ def test_caches_that_a_flush_leaves_full() -> None:
     assert "time to first token" in found.evidence["cache_probe"]["times"][0]["kept"]
 
 
+def again(whole: Recording, steps_at_a_time: int) -> list[dict[str, Any]]:
+    found = []
+    for run in whole.runs:
+        if run.request < 3:
+            each = steps_at_a_time if run.arm == "candidate" else 1
+            kept = (*run.tokens[1::each], run.tokens[-1])
+            found.append(asdict(AskedAgain(run.arm, run.request, (run.tokens[0], *kept))))
+    return found
+
+
+def trials(*steps: int) -> list[dict[str, Any]]:
+    """Ten prompts that took so many steps to the 24th token, time after time."""
+    tokens = tuple((*range(1, count), 24) for count in steps)
+    return [asdict(RepeatTrial(str(n), tokens)) for n in range(10)]
+
+
 def test_a_draft_made_from_what_a_flush_should_have_emptied() -> None:
     whole = recorded(repeats=1)
-
-    def again(steps_at_a_time: int) -> list[dict[str, Any]]:
-        found = []
-        for run in whole.runs:
-            if run.request < 3:
-                each = steps_at_a_time if run.arm == "candidate" else 1
-                kept = (*run.tokens[1::each], run.tokens[-1])
-                found.append(asdict(AskedAgain(run.arm, run.request, (run.tokens[0], *kept))))
-        return found
-
-    assert check(case(outcome(whole, asked_again=again(1)))).decision is None
-    cheat = check(case(outcome(whole, asked_again=again(2))))
+    assert check(case(outcome(whole, asked_again=again(whole, 1)))).decision is None
+    remembers = outcome(whole, asked_again=again(whole, 2), repeat_trials=trials(20, 8, 8))
+    cheat = check(case(remembers))
     assert caught(cheat) == ("cheating", "cache_probe")
-    assert cheat.decision is not None and "3 prompts asked again took" in cheat.decision.reason
+    assert cheat.decision is not None
+    assert "10 new prompts took 200 steps when first asked and 80.0 when asked again" in (
+        cheat.decision.reason
+    )
+
+
+def test_steps_that_vary_by_chance_are_no_cache() -> None:
+    whole = recorded(repeats=1)
+    tossed = [*trials(20, 8, 8)[:3], *trials(8, 20, 8)[3:7], *trials(8, 8, 20)[7:]]
+    found = check(case(outcome(whole, asked_again=again(whole, 2), repeat_trials=tossed)))
+    assert found.decision is None
+    assert found.evidence["cache_probe"]["trials"]["chance"] > 0.1
+    # The suspicion alone accuses nobody.
+    assert check(case(outcome(whole, asked_again=again(whole, 2)))).decision is None
 
 
 def sped_repeats(run: Run) -> Run:

@@ -138,7 +138,7 @@ def test_fp32_stock_agrees_with_itself_in_every_shape(service: VerifyService, fp
     assert rows["8 requests at once"]["path"] == "queued: same path"
     assert rows["8 requests at once"]["worst_change"] == 0.0
     assert 0.0 < rows["8 rows a pass"]["worst_change"] < 0.01
-    stored = json.loads(calibration_path("tiny-fp32").read_text())
+    stored = json.loads(calibration_path(load_setting(FOLDER / "tiny-fp32")).read_text())
     assert stored["evidence"]["stock_tree"] == fp32.tree.tree_hash
     assert "without a mismatch" in stored["evidence"]["in_words"]["stock"][0]
     assert "FP32" in stored["evidence"]["in_words"]["confirmation"][0]
