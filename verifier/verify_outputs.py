@@ -136,10 +136,11 @@ def main(argv: Sequence[str] | None = None, launch_stock: LaunchStock | None = N
     parser.add_argument("setting")
     parser.add_argument("--outputs", type=Path, required=True, help="JSON lines")
     parser.add_argument("--calibration", type=Path, help="default: the latest one of the setting")
+    parser.add_argument("--stock", help="URL of a served stock, arm ar; default: one is launched")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
     args = parser.parse_args(argv)
     try:
-        return _run(args, sys.stdout, launch_stock or _launch_stock)
+        return _run(args, sys.stdout, launch_stock)
     except SpecfarmError as error:
         if args.json:
             print(json.dumps({"event": "error", "message": str(error)}))
@@ -148,7 +149,7 @@ def main(argv: Sequence[str] | None = None, launch_stock: LaunchStock | None = N
         return error.exit_code
 
 
-def _run(args: argparse.Namespace, out: TextIO, launch_stock: LaunchStock) -> int:
+def _run(args: argparse.Namespace, out: TextIO, launch_stock: LaunchStock | None) -> int:
     # Imported here: `--help` and a bad file answer at once.
     from settings.loading import load_setting
     from settings.weights import ensure_target
@@ -161,17 +162,22 @@ def _run(args: argparse.Namespace, out: TextIO, launch_stock: LaunchStock) -> in
         raise CalibrationError(f"{path} does not exist", "leave --calibration out or calibrate")
     calibration = load_calibration(path) if path.is_file() else None
     rules = stop_rules(ensure_target(setting), setting)
-    with launch_stock(args.setting) as force:
+    stock = _stock(setting, args) if launch_stock is None else launch_stock(args.setting)
+    with stock as force:
         verified = verify_outputs(setting, answers, force, rules, calibration)
     show = print_json if args.json else print_table
     show(verified.report, verified.policy, verified.judgement, verified.power, out)
     return 0 if verified.judgement.lossless else 1
 
 
-def _launch_stock(setting_name: str) -> AbstractContextManager[Forcer]:
+def _stock(setting: Setting, args: argparse.Namespace) -> AbstractContextManager[Forcer]:
+    if args.stock is not None:
+        from verifier.served_stock import served_stock_forcer
+
+        return served_stock_forcer(args.stock, setting)
     from verifier.stock_forcer import launch_stock_forcer
 
-    return launch_stock_forcer(setting_name)
+    return launch_stock_forcer(args.setting)
 
 
 if __name__ == "__main__":

@@ -70,13 +70,16 @@ def evaluate(
 def verify(
     setting: SettingName,
     outputs: Annotated[Path, typer.Option(help="JSON lines, see docs/losslessness.md")],
+    stock: Annotated[
+        str | None, typer.Option(help="URL of a served stock (arm ar); else one is launched here")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Token-force given outputs on the stock target; exit code 1 when they are not lossless."""
     from verifier.verify_outputs import main as verify_main
 
     arguments = [setting, "--outputs", str(outputs)] + (["--json"] if as_json else [])
-    return verify_main(arguments)
+    return verify_main(arguments + ([] if stock is None else ["--stock", stock]))
 
 
 def bench(
