@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+TOP_K = 4
+"""Values a position that leave the stock server."""
+
 # One answer to force: (prompt ids, output ids).
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 

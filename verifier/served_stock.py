@@ -14,9 +14,8 @@ from engines.forcing import force
 from engines.http_client import EngineClient
 from settings.schema import Setting
 from verifier.errors import ForcingError
-from verifier.forced import Forcer, Position
+from verifier.forced import TOP_K, Forcer, Position
 from verifier.served import served_fault
-from verifier.stock_forcer import TOP_K
 
 FORCING_DEADLINE_S = 600.0
 _REMEDY = "start the setting's target there with --arm ar and the setting's dtype, or drop --stock"

@@ -15,9 +15,7 @@ from engines.registry import engine_driver
 from engines.tree_store import TreeStore
 from settings.loading import load_setting
 from settings.weights import ensure_target
-from verifier.forced import Forcer, Position
-
-TOP_K = 4
+from verifier.forced import TOP_K, Forcer, Position
 
 
 @contextmanager

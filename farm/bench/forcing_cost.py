@@ -27,7 +27,7 @@ from settings.one_line_parser import OneLineParser
 from settings.prompts import search_prompts
 from settings.schema import Setting
 from settings.weights import ensure_target
-from verifier.stock_forcer import TOP_K
+from verifier.forced import TOP_K
 
 _WARM_TOKENS = 16
 

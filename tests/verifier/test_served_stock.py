@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,3 +107,11 @@ def test_what_is_not_this_settings_stock_is_refused(
     code, event = totals(capsys, served.outputs, url, setting)
     assert code == 2 and event["event"] == "error"
     assert said in str(event["message"])
+
+
+def test_it_needs_nothing_that_a_lent_gpu_machine_lacks() -> None:
+    absent = ("git", "ray", "mlflow", "optuna", "anthropic")
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\n"
+    code += "import verifier.verify_outputs, verifier.served_stock"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
