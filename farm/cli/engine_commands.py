@@ -73,13 +73,18 @@ def verify(
     stock: Annotated[
         str | None, typer.Option(help="URL of a served stock (arm ar); else one is launched here")
     ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(help="A/A calibration to judge by; else the setting's latest")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Token-force given outputs on the stock target; exit code 1 when they are not lossless."""
     from verifier.verify_outputs import main as verify_main
 
     arguments = [setting, "--outputs", str(outputs)] + (["--json"] if as_json else [])
-    return verify_main(arguments + ([] if stock is None else ["--stock", stock]))
+    for name, value in (("--stock", stock), ("--calibration", calibration)):
+        arguments += [] if value is None else [name, str(value)]
+    return verify_main(arguments)
 
 
 def bench(
