@@ -10,6 +10,7 @@ from verifier.forced import Forcer, Pair, Position
 from verifier.margins import Unit
 from verifier.policy import MarginPolicy
 from verifier.report import ForcingReport
+from verifier.second_look import Undecided
 from verifier.token_forcing import check_answer
 
 Forced = Mapping[Pair, Sequence[Position]]
@@ -40,9 +41,15 @@ def best_values(answers: Iterable[Sequence[Position]]) -> list[float]:
 
 
 def score(
-    answers: Sequence[Answer], forced: Forced, policy: MarginPolicy, rules: StopRules
+    answers: Sequence[Answer],
+    forced: Forced,
+    policy: MarginPolicy,
+    rules: StopRules,
+    undecided: Undecided | None = None,
 ) -> ForcingReport:
-    """A row an answer; tokens that an earlier answer to the same prompt gave are not fresh."""
+    """A row an answer; tokens that an earlier answer to the same prompt gave are not fresh, and
+    wrong ones at `undecided` positions are left out."""
+    left_out = undecided or {}
     earlier: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     rows = []
     for answer in answers:
@@ -53,7 +60,16 @@ def score(
             fresh_from += 1
         else:
             seen.append(ids)
-        rows.append(check_answer(answer, forced[prompt, ids], policy, rules, fresh_from=fresh_from))
+        rows.append(
+            check_answer(
+                answer,
+                forced[prompt, ids],
+                policy,
+                rules,
+                fresh_from=fresh_from,
+                undecided=left_out.get((prompt, ids), frozenset()),
+            )
+        )
     return ForcingReport(tuple(rows), policy.unit)
 
 

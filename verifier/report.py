@@ -82,6 +82,7 @@ class ForcingReport:
             "near_ties": self.near_ties,
             "exact_ties": self.exact_ties,
             "bad_ends": sum(1 for r in self.rows if not r.end_ok),
+            "undecided": sum(r.undecided for r in self.rows),
             "not_finite": sum(r.not_finite for r in self.rows),
             "worst_gap": finite(self.worst_gap_ulps),
             "gap_unit": self.unit,

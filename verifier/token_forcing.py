@@ -25,6 +25,7 @@ class TokenClass(StrEnum):
     EXACT_TIE = "exact_tie"
     NEAR_TIE = "near_tie"
     MISMATCH = "mismatch"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class AnswerCheck:
     `exact_ties` are FP32 ties that only the order of summation decides. `fresh_*` leave out the
     first tokens that an earlier answer to the same prompt already gave: a repeat of a
     deterministic engine is no new evidence. `gaps` are those of every token that is not an argmax.
+    `undecided` tokens (`verifier.second_look`) are in no other count.
     """
 
     request_id: str
@@ -51,6 +53,7 @@ class AnswerCheck:
     fresh_near_ties: int
     gaps: tuple[float, ...] = ()
     family: str = ""
+    undecided: int = 0
 
     @property
     def ok(self) -> bool:
@@ -82,8 +85,10 @@ def check_answer(
     rules: StopRules,
     *,
     fresh_from: int = 0,
+    undecided: frozenset[int] = frozenset(),
 ) -> AnswerCheck:
-    """Score one answer against stock's `positions` (N + 1 of them).
+    """Score one answer against stock's `positions` (N + 1 of them); a wrong token at an `undecided`
+    one is left out.
 
     Raises:
         ForcingError: positions do not belong to this answer, or are in another unit.
@@ -91,6 +96,9 @@ def check_answer(
     ids = answer.output_ids
     _check_positions(answer, positions, policy)
     scored = [classify(p.token_logit, p, policy) for p in positions[:-1]]
+    for i in undecided:
+        if scored[i][0] is TokenClass.MISMATCH:
+            scored[i] = TokenClass.UNDECIDED, 0.0
     ending = check_ending(answer, rules)
     end_ok, end_reason, bad = ending.ok, ending.reason, ending.bad_position
     if ending.needs_stop_after:
@@ -103,9 +111,10 @@ def check_answer(
     wrong = [i for i, c in enumerate(classes) if c is TokenClass.MISMATCH]
     bad_positions = wrong[:1] + ([bad] if bad is not None else [])
     gaps = tuple(g for _, g in scored if g > 0.0)
+    fresh = classes[fresh_from:]
     return AnswerCheck(
         request_id=answer.request.id,
-        tokens_checked=len(scored),
+        tokens_checked=len(scored) - classes.count(TokenClass.UNDECIDED),
         mismatches=len(wrong),
         near_ties=classes.count(TokenClass.NEAR_TIE),
         exact_ties=classes.count(TokenClass.EXACT_TIE),
@@ -114,10 +123,11 @@ def check_answer(
         first_bad_position=min(bad_positions, default=None),
         end_ok=end_ok,
         end_reason=end_reason,
-        fresh_tokens=len(classes[fresh_from:]),
-        fresh_near_ties=classes[fresh_from:].count(TokenClass.NEAR_TIE),
+        fresh_tokens=len(fresh) - fresh.count(TokenClass.UNDECIDED),
+        fresh_near_ties=fresh.count(TokenClass.NEAR_TIE),
         gaps=gaps,
         family=answer.request.family,
+        undecided=classes.count(TokenClass.UNDECIDED),
     )
 
 

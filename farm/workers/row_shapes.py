@@ -1,8 +1,9 @@
-"""The shapes a calibration forces stock in, on the pool's engines."""
+"""The shapes stock is forced in beside its own, on the pool's engines: by a calibration, and where
+a token seems wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -12,11 +13,15 @@ from engines.tree_store import TreeStore
 from farm.campaign.jobs import VerifyJob
 from farm.workers.stock_pool import ForcingPool
 from settings.schema import Setting
+from verifier.forced import Pair, Position
+from verifier.second_look import OtherPaths
 from verifier.sweep import Shape, Sweeps
 
 # Rows a pass in which stock's noise is taken: a full verify step's.
 ROW_SHAPES = (8,)
 AT_ONCE = 8
+# As in decoding, and as in a verify step.
+SECOND_LOOK_ROWS = (1, 8)
 
 
 @contextmanager
@@ -44,3 +49,27 @@ def calibration_sweeps(
     finally:
         for commit in commits:
             pool.stop(job.setting, commit)
+
+
+def other_paths(
+    setting: Setting, job: VerifyJob, store: TreeStore, pool: ForcingPool
+) -> OtherPaths | None:
+    """Shorter passes of stock, and its row shapes of `SECOND_LOOK_ROWS`, started when asked and
+    stopped after; None where its driver cannot make them."""
+    driver = engine_driver(setting.engine.name)
+    if not isinstance(driver, RowShapes):
+        return None
+    shapes = driver
+
+    def forced(pairs: Sequence[Pair]) -> list[list[Sequence[Position]]]:
+        found = [pool.force_many(job.setting, job.stock_commit, pairs)]
+        for rows in SECOND_LOOK_ROWS:
+            commit = store.commit_knobs(job.stock_commit, shapes.row_shape_knobs(rows)).commit
+            pool.take_bundle(store.bundle(commit))
+            try:
+                found.append(pool.force_many(job.setting, commit, pairs))
+            finally:
+                pool.stop(job.setting, commit)
+        return found
+
+    return forced

@@ -18,6 +18,7 @@ from engines.registry import engine_driver, register_engine
 from engines.resolve import import_stock, store_for
 from engines.tree_store import Tree, TreeStore
 from farm.campaign.jobs import VerifyJob, VerifyOutcome
+from farm.workers.row_shapes import other_paths
 from farm.workers.stock_pool import StockPool
 from farm.workers.verify import VerifyService
 from settings.loading import load_setting
@@ -288,3 +289,23 @@ def test_a_gpu_is_handed_back_after_each_batch(
 def test_the_driver_is_the_native_engine_but_for_its_logits() -> None:
     driver = engine_driver("logprobs_only")
     assert driver.stock_source() != checkout_root() / "engines" / "native"
+
+
+def test_a_second_look_goes_along_three_paths_of_stock(fp32: Stock) -> None:
+    pool = StockPool(fp32.store)
+    look = other_paths(fp32.loaded, fp32.job("look"), fp32.store, pool)
+    assert look is not None
+    pairs = [(a.request.prompt_ids, a.output_ids[: 5 + n]) for n, a in enumerate(fp32.ar[:2])]
+    found = look(pairs)
+    # The pass stays for the campaign; the row shapes' engines are gone again.
+    assert len(found) == 3 and pool.launches == 3 and len(pool._engines) == 1
+    pool.release()
+    for number, (_, ids) in enumerate(pairs):
+        for path in found:
+            assert len(path[number]) == len(ids) + 1
+            for token, position in zip(ids, path[number], strict=False):
+                assert position.token_id == token == position.top[0][0]
+    values = [[p.token_logit for p in path[1]][:-1] for path in found]
+    assert values[1] == pytest.approx(values[0], abs=1e-3)
+    assert values[2] == pytest.approx(values[0], abs=1e-3)
+    assert values[1] != values[0], "other kernels: rows of one and of a whole answer"
