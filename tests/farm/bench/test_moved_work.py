@@ -50,6 +50,16 @@ def test_an_honest_speed_up_and_a_somewhat_slower_prefill_pass() -> None:
                 assert found is not None and not found.moved
 
 
+def test_late_first_tokens_of_a_decoding_that_gains_nothing_pass() -> None:
+    # As the control that renames a function, on a tiny model beside other work.
+    late = moved_work(recorded(STILL, 1, shifted(0.01, 60.0)), "candidate", "stock")
+    assert late is not None and late.low > 1.25
+    assert late.later_s > late.saved_s > 0.0 and late.saved_s < 0.02 * late.decoding_s
+    assert not late.moved
+    gains = moved_work(recorded(STILL, 1, shifted(0.03, 20.0)), "candidate", "stock")
+    assert gains is not None and gains.saved_s > 0.02 * gains.decoding_s and gains.moved
+
+
 def test_a_slow_candidate_has_moved_nothing() -> None:
     found = moved_work(recorded(STILL, 1, shifted(-0.1, -5.0)), "candidate", "stock")
     assert found is not None

@@ -47,7 +47,7 @@ class Engine:
             self.asked.append(request)
             self._now += 1
             self.most = max(self.most, self._now)
-        time.sleep(0.002)
+        self.work(request)
         whole = self.model.generate(request)
         with self._lock:
             self._now -= 1
@@ -55,6 +55,21 @@ class Engine:
             if any(stop in text_of(whole.output_ids[:count]) for stop in request.stop):
                 return Answer(request, whole.output_ids[:count], "stop")
         return whole
+
+    def work(self, request: GenerationRequest) -> None:
+        time.sleep(0.002)
+
+
+class Meeting(Engine):
+    """Requests of a crowd answer once eight of them are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eight = threading.Barrier(8)
+
+    def work(self, request: GenerationRequest) -> None:
+        if request.id.startswith("verifier/8/"):
+            self.eight.wait(timeout=60)
 
 
 def prompt(n: int, kind: str = "random_ids", **fields: object) -> VerifierPrompt:
@@ -128,7 +143,7 @@ def test_the_stop_token_is_new_where_it_is_taken(ids: tuple[int, ...], token: in
 
 
 def test_eight_are_under_way_at_once_and_answers_keep_their_order() -> None:
-    engine = Engine()
+    engine = Meeting()
     prompts = [prompt(n, id=f"8/random_ids/{n}", clients=8) for n in range(16)]
     prompts += [prompt(n) for n in range(5)]
     asked = ask_verifier_set(prompts, SETTING, RULES, Engine(), engine)
