@@ -6,8 +6,8 @@ in a verify step) then give logits that have nothing to do with one another, and
 gives yet others (docs/losslessness.md has one). A token that lies too far below stock's best is
 therefore looked at again along stock's other paths. Where stock's best value itself moves by more
 than `MOVED` between them, the position decides nothing: the token there counts neither as wrong nor
-as checked. That depends on stock alone, so a candidate cannot bring it about. A batch with more
-than `SECOND_LOOKS` wrong tokens has another reason and gets no second look.
+as checked. Only stock's values decide that, in the context that the candidate's tokens make. A
+batch with more than `SECOND_LOOKS` wrong tokens has another reason and gets no second look.
 """
 
 from __future__ import annotations
