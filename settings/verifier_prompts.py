@@ -2,7 +2,8 @@
 
 Weak inputs hide bugs, so the set holds what timed prompts lack: text that cannot be copied, prompts
 longer than 512 tokens and up to the context limit, lengths beside page borders, answers past 700
-tokens, ends of every kind, and the same requests alone and many at once.
+tokens, ends of every kind, and the same requests alone and many at once. Long text that can be
+copied is there too: a lax rule for drafts shows only where drafts are nearly right.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LONG_PROMPT = 690
 _LONG_ANSWER = 720
 _RANDOM_PROMPT = (24, 48)
 # Too long to be asked a second time.
-_ASKED_ALONE = ("near_limit", "long_answer")
+_ASKED_ALONE = ("near_limit", "long_answer", "long_text", "longer_text")
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,15 @@ def verifier_prompts(
     """
     draw = _Draw(setting, tokenizer_dir, seed)
     sizes = draw.sizes
+    halfway = (sizes.long_prompt + sizes.longest_prompt) // 2
     alone = [
         *draw.ordinary(4),
         *draw.random_ids(3),
         *draw.shuffled(2),
         draw.exact_length("long_prompt", sizes.long_prompt, sizes.answer),
         draw.exact_length("near_limit", sizes.longest_prompt, sizes.last_answer),
+        draw.running_text("long_text", sizes.long_prompt, 2 * sizes.last_answer),
+        draw.running_text("longer_text", halfway, 2 * sizes.last_answer),
         replace(draw.random_ids(1)[0], kind="long_answer", max_new_tokens=sizes.long_answer),
         *draw.page_borders(),
         *draw.stops(2),
@@ -167,11 +171,11 @@ class _Draw:
 
     def exact_length(self, kind: str, length: int, new: int) -> VerifierPrompt:
         """Shuffled text cut to `length` tokens."""
-        ids: list[int] = []
-        while len(ids) < length:
-            text = self._shuffle(" ".join(p.text for p in self._held))
-            ids += self._tokenizer.encode(text, add_special_tokens=False) or self._plain[:1]
-        return self._prompt(kind, ids[:length], new)
+        return self._text(kind, length, new, " ", self._shuffle)
+
+    def running_text(self, kind: str, length: int, new: int) -> VerifierPrompt:
+        """Held-out prompts one after the other, as they are, cut to `length` tokens."""
+        return self._text(kind, length, new, "\n\n", str)
 
     def page_borders(self) -> list[VerifierPrompt]:
         """Lengths at and beside multiples of a page, with very short answers."""
@@ -196,6 +200,16 @@ class _Draw:
 
     def _random(self, kind: str, length: int, new: int) -> VerifierPrompt:
         return self._prompt(kind, self.rng.choices(self._plain, k=length), new)
+
+    def _text(
+        self, kind: str, length: int, new: int, between: str, change: Callable[[str], str]
+    ) -> VerifierPrompt:
+        ids: list[int] = []
+        while len(ids) < length:
+            texts = [p.text for p in self.rng.sample(self._held, len(self._held))]
+            text = change(between.join(texts)) + between
+            ids += self._tokenizer.encode(text, add_special_tokens=False) or self._plain[:1]
+        return self._prompt(kind, ids[:length], new)
 
     def _shuffle(self, text: str) -> str:
         words = text.split()

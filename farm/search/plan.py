@@ -18,7 +18,7 @@ from settings.schema import Setting
 # (measured on the embedded default; docs/measuring.md).
 _OVERHEAD_S = 30.0
 # The verifier-only prompts of a confirmation, asked in BF16 and of the FP32 twin, and forced.
-_VERIFIER_SET_S = 110.0
+_VERIFIER_SET_S = 150.0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from settings.errors import SettingError
 from settings.loading import load_setting
 from settings.paths import checkout_root
-from settings.prompts import search_prompts, tokenizer_of
+from settings.prompts import heldout_prompts, search_prompts, tokenizer_of
 from settings.rules import check_rules
 from settings.schema import Setting, Verification
 from settings.verifier_prompts import VerifierPrompt, verifier_prompts, verifier_sizes
@@ -88,6 +88,8 @@ def test_kinds_and_counts(tiny) -> None:
         "shuffled",
         "long_prompt",
         "near_limit",
+        "long_text",
+        "longer_text",
         "long_answer",
         "page_border",
         "stop_token",
@@ -110,7 +112,8 @@ def test_kinds_and_counts(tiny) -> None:
     asked_alone = {p.prompt_ids for p in prompts if p.clients == 1}
     again = [p for p in many if p.prompt_ids in asked_alone]
     assert 8 <= len(again) < 16, "the same ones and different ones"
-    assert set(alone) - {"near_limit", "long_answer"} == set(together), "each kind also at once"
+    once = {"near_limit", "long_answer", "long_text", "longer_text"}
+    assert set(alone) - once == set(together), "each kind also at once"
     assert len({p.id for p in prompts}) == len(prompts)
 
 
@@ -132,6 +135,26 @@ def test_random_ids_are_plain_and_hard_to_copy(tiny) -> None:
     assert len(set(ids)) > 200
     bigrams = [pair for p in drawn for pair in zip(p.prompt_ids, p.prompt_ids[1:], strict=False)]
     assert max(Counter(bigrams).values()) <= 3
+
+
+def test_long_text_is_held_out_prompts_as_they_are(tiny) -> None:
+    setting = sized(tiny[0], 1024, long_prompt_tokens=200)
+    alone = by_kind(verifier_prompts(setting, tiny[1], "s"), 1)
+    (long,), (longer,), (shuffled,) = (
+        alone[kind] for kind in ("long_text", "longer_text", "long_prompt")
+    )
+    asked = setting.decoding.max_new_tokens
+    assert (len(long.prompt_ids), len(longer.prompt_ids)) == (200, (200 + 1024 - asked) // 2)
+    assert long.max_new_tokens == longer.max_new_tokens == 2 * asked
+    tokenizer = tokenizer_of(tiny[1])
+    known = [p.text for p in heldout_prompts(setting, tiny[1], "s")]
+
+    def holds(prompt: VerifierPrompt) -> list[bool]:
+        said = tokenizer.decode(prompt.prompt_ids)
+        return [text in said for text in known]
+
+    assert sum(holds(long)) >= 3, "it may be cut before the last"
+    assert all(holds(longer)) and not any(holds(shuffled))
 
 
 def test_nothing_of_it_is_a_search_prompt(tiny) -> None:
