@@ -23,7 +23,7 @@ from verifier.margins import usual_magnitude
 from verifier.policy import MarginPolicy, exact_policy, unlimited
 from verifier.report import ForcingReport
 from verifier.request_checks import check_requests
-from verifier.second_look import OtherPaths, Undecided, undecided
+from verifier.second_look import SecondLook, Undecided, undecided
 from verifier.shapes import ShapeRow, forced_row, generated_row
 from verifier.sweep import Sweeps, border_requests, differing, restart_row
 from verifier.thresholds import POWER, policy_for
@@ -74,8 +74,8 @@ class VerifierCore:
         detect_one_in: wrong tokens rarer than one in this many may go unseen (95 %).
         delta, power: of the near-tie rate test, see `thresholds.policy_for`; a wider delta needs
             fewer tokens and lets more through.
-        other_paths: forces on stock in its other row shapes, for a second look at wrong tokens;
-            None: every one of them stands.
+        second_look: forces on stock in other ways, where few tokens are wrong; None: every one of
+            them stands.
 
     Gaps are in BF16 ULPs where stock serves raw logits, in nats where it serves log-probabilities.
     Engine failures leave as exceptions (an invalid environment); a candidate's never do.
@@ -91,13 +91,13 @@ class VerifierCore:
         detect_one_in: int = 1000,
         delta: float | None = None,
         power: float = POWER,
-        other_paths: OtherPaths | None = None,
+        second_look: SecondLook | None = None,
     ) -> None:
         self.setting = setting
         self.rules = rules
         self.calibration = calibration
         self._launch = launch_stock
-        self._other_paths = other_paths
+        self._second_look = second_look
         self._detect_one_in = detect_one_in
         self._delta = delta
         self._power = power
@@ -247,8 +247,8 @@ class VerifierCore:
     def _undecided(
         self, batch: Sequence[Answer], forced: Forced, policy: MarginPolicy
     ) -> Undecided:
-        paths = self._other_paths
-        return {} if paths is None else undecided(batch, forced, policy, paths)
+        look = self._second_look
+        return {} if look is None else undecided(batch, forced, policy, look)
 
 
 def _some(report: ForcingReport | None) -> ForcingReport | None:

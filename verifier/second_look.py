@@ -1,13 +1,18 @@
 """A wrong token, or a position where the target itself does not know in BF16?
 
-Once in tens of thousands of positions, on random text, a hidden state is a small difference of
-large terms: stock's own passes (whole answers, shorter ones, one row as in decoding, a few rows as
-in a verify step) then give logits that have nothing to do with one another, and transformers' BF16
-gives yet others (docs/losslessness.md has one). A token that lies too far below stock's best is
-therefore looked at again along stock's other paths. Where stock's best value itself moves by more
-than `MOVED` between them, the position decides nothing: the token there counts neither as wrong nor
-as checked. Only stock's values decide that, in the context that the candidate's tokens make. A
-batch with more than `SECOND_LOOKS` wrong tokens has another reason and gets no second look.
+Stock's BF16 is one way among several to round the same target. Once in ten thousand positions or
+more rarely an honest engine, which rounds in other places, is further from stock than any
+calibration saw. A token that lies too far below stock's best is therefore looked at again; its
+position decides nothing, so that the token counts neither as wrong nor as checked, where
+
+- stock with the same weights in FP32 chooses that very token: the target in exact arithmetic does;
+- or stock contradicts itself: its best value moves by more than `MOVED` between its own BF16 paths
+  (whole answers, shorter ones, one row as in decoding, a few rows as in a verify step), because a
+  hidden state is a small difference of large terms there.
+
+docs/losslessness.md has one of each. Only stock's values decide, in the context that the
+candidate's tokens make. A batch with more than `SECOND_LOOKS` wrong tokens has another reason and
+gets no second look.
 """
 
 from __future__ import annotations
@@ -15,11 +20,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from engines.answers import Answer
 from verifier.forced import Pair, Position
 from verifier.margins import Unit, gap
-from verifier.policy import MarginPolicy
+from verifier.policy import MarginPolicy, exact_policy
 from verifier.token_forcing import TokenClass, classify
 
 SECOND_LOOKS = 3
@@ -27,18 +33,30 @@ SECOND_LOOKS = 3
 # in all but one of a thousand); where stock does not know it moves by tens.
 MOVED: dict[Unit, float] = {"bf16_ulp": 16.0, "nats": 2.0}
 
-OtherPaths = Callable[[Sequence[Pair]], Sequence[Sequence[Sequence[Position]]]]
+Forced = Sequence[Sequence[Position]]
+"""Positions by pair."""
+OtherPaths = Callable[[Sequence[Pair]], Sequence[Forced]]
 """The same pairs forced along each of stock's other paths: positions by path, then by pair."""
 Undecided = Mapping[Pair, frozenset[int]]
+Place = tuple[Pair, int]
+_EXACT = exact_policy()
+
+
+@dataclass(frozen=True)
+class SecondLook:
+    """How stock is asked again: along its other paths, and on the FP32 twin (None: it has none)."""
+
+    other_paths: OtherPaths
+    in_fp32: Callable[[Sequence[Pair]], Forced] | None = None
 
 
 def undecided(
     answers: Sequence[Answer],
     forced: Mapping[Pair, Sequence[Position]],
     policy: MarginPolicy,
-    other_paths: OtherPaths,
+    look: SecondLook,
 ) -> Undecided:
-    """Positions, by answer, where stock contradicts itself; empty under an exact policy.
+    """Positions, by answer, where the target does not know; empty under an exact policy.
 
     Raises:
         engines.errors.EngineError: stock failed along another path.
@@ -46,18 +64,42 @@ def undecided(
     doubtful = _doubtful(answers, forced, policy) if policy.kind == "near_tie" else []
     if not doubtful or len(doubtful) > SECOND_LOOKS:
         return {}
-    looks = other_paths([(prompt, ids[: at + 1]) for (prompt, ids), at in doubtful])
+    chosen = _chosen_in_fp32(doubtful, look)
+    # The other paths take longest: a long prompt one row a pass.
+    rest = [place for place in doubtful if place not in chosen]
+    paths = look.other_paths([_up_to(place) for place in rest]) if rest else []
+    moved = {
+        (pair, at)
+        for number, (pair, at) in enumerate(rest)
+        if _moved([forced[pair][at], *(path[number][at] for path in paths)], policy)
+        > MOVED[policy.unit]
+    }
     found: dict[Pair, set[int]] = defaultdict(set)
-    for number, (pair, at) in enumerate(doubtful):
-        seen = [forced[pair][at], *(path[number][at] for path in looks)]
-        if _moved(seen, policy) > MOVED[policy.unit]:
-            found[pair].add(at)
+    for pair, at in chosen | moved:
+        found[pair].add(at)
     return {pair: frozenset(places) for pair, places in found.items()}
+
+
+def _up_to(place: Place) -> Pair:
+    (prompt, ids), at = place
+    return prompt, ids[: at + 1]
+
+
+def _chosen_in_fp32(places: Sequence[Place], look: SecondLook) -> set[Place]:
+    if look.in_fp32 is None:
+        return set()
+    seen = look.in_fp32([_up_to(place) for place in places])
+    return {
+        place
+        for place, positions in zip(places, seen, strict=True)
+        if classify(positions[place[1]].token_logit, positions[place[1]], _EXACT)[0]
+        is TokenClass.ARGMAX
+    }
 
 
 def _doubtful(
     answers: Sequence[Answer], forced: Mapping[Pair, Sequence[Position]], policy: MarginPolicy
-) -> list[tuple[Pair, int]]:
+) -> list[Place]:
     """Every wrong token of every different answer."""
     pairs = dict.fromkeys((a.request.prompt_ids, a.output_ids) for a in answers)
     return [

@@ -14,7 +14,7 @@ from farm.campaign.jobs import VerifyJob
 from farm.workers.stock_pool import ForcingPool
 from settings.schema import Setting
 from verifier.forced import Pair, Position
-from verifier.second_look import OtherPaths
+from verifier.second_look import SecondLook
 from verifier.sweep import Shape, Sweeps
 
 # Rows a pass in which stock's noise is taken: a full verify step's.
@@ -51,11 +51,11 @@ def calibration_sweeps(
             pool.stop(job.setting, commit)
 
 
-def other_paths(
+def second_look(
     setting: Setting, job: VerifyJob, store: TreeStore, pool: ForcingPool
-) -> OtherPaths | None:
+) -> SecondLook | None:
     """Shorter passes of stock, and its row shapes of `SECOND_LOOK_ROWS`, started when asked and
-    stopped after; None where its driver cannot make them."""
+    stopped after; None where its driver cannot make them. And stock on the FP32 twin."""
     driver = engine_driver(setting.engine.name)
     if not isinstance(driver, RowShapes):
         return None
@@ -72,4 +72,6 @@ def other_paths(
                 pool.stop(job.setting, commit)
         return found
 
-    return forced
+    twin = job.exact_setting
+    in_fp32 = None if twin is None else partial(pool.force_many, twin, job.stock_commit)
+    return SecondLook(forced, in_fp32)

@@ -15,7 +15,7 @@ from engines.tree_store import TreeStore
 from farm.campaign.jobs import VerifyJob, VerifyOutcome
 from farm.results import LosslessSummary
 from farm.timing_lock import timing_lock
-from farm.workers.row_shapes import calibration_sweeps, other_paths
+from farm.workers.row_shapes import calibration_sweeps, second_look
 from farm.workers.stock_pool import ForcingPool, StockPool
 from settings.errors import SpecfarmError
 from settings.hardware import hardware
@@ -129,7 +129,7 @@ class _Batch:
             self._stock,
             stop_rules(ensure_target(self._setting), self._setting),
             calibration=None if calibration is None else calibration_from_json(calibration),
-            other_paths=other_paths(self._setting, first, store, pool),
+            second_look=second_look(self._setting, first, store, pool),
             **(CONFIRM if first.final else SCREEN),
         )
 

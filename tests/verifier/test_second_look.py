@@ -1,8 +1,8 @@
-"""Positions where stock contradicts itself, and wrong tokens beside them."""
+"""Positions where stock contradicts itself or FP32, and wrong tokens beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from verifier.calibration import Calibration
 from verifier.core import VerifierCore, VerifierResult
 from verifier.ending import StopRules
 from verifier.forced import Pair, Position
-from verifier.second_look import MOVED, SECOND_LOOKS, OtherPaths
+from verifier.second_look import MOVED, SECOND_LOOKS, Forced, OtherPaths, SecondLook
 
 RULES = StopRules(VOCAB, frozenset({EOS}))
 REQUESTS = [request(n, tokens=50) for n in range(40)]
@@ -59,8 +59,29 @@ def paths(*models: OracleModel) -> OtherPaths:
     return forced
 
 
+def never(pairs: Sequence[Pair]) -> list[list[Sequence[Position]]]:
+    raise AssertionError("asked")
+
+
+def in_fp32(choices: Mapping[int, int]) -> Callable[[Sequence[Pair]], Forced]:
+    """The twin, which at the places of the first answer that `choices` names prefers those ids."""
+
+    class Twin(OracleModel):
+        def logits(self, context: Sequence[int]) -> np.ndarray:
+            found = super().logits(context)
+            if (token := choices.get(len(context) - len(REQUESTS[0].prompt_ids))) is not None:
+                found[token] = found.max() + 0.01
+            return found
+
+    twin = Twin(1, bf16=False)
+    return lambda pairs: [twin.force(*pair) for pair in pairs]
+
+
 def judged(
-    calibration: Calibration, batch: Sequence[Answer], other_paths: OtherPaths | None
+    calibration: Calibration,
+    batch: Sequence[Answer],
+    other_paths: OtherPaths | None,
+    twin: Callable[[Sequence[Pair]], Forced] | None = None,
 ) -> VerifierResult:
     core = VerifierCore(
         tiny(),
@@ -70,7 +91,7 @@ def judged(
         delta=0.03,
         power=0.9,
         detect_one_in=250,
-        other_paths=other_paths,
+        second_look=None if other_paths is None else SecondLook(other_paths, twin),
     )
     return core.verify(batch, TWIN)
 
@@ -108,12 +129,32 @@ def test_stock_that_is_as_sure_as_ever_excuses_nothing(calibration: Calibration,
     assert judged(calibration, wrong_at(PLACE), None).judgement.status == "not_lossless"
 
 
-def test_many_wrong_tokens_get_no_second_look(calibration: Calibration) -> None:
-    def never(pairs: Sequence[Pair]) -> list[list[Sequence[Position]]]:
-        raise AssertionError("asked")
+def test_a_token_that_fp32_chooses_is_not_wrong(calibration: Calibration) -> None:
+    batch = wrong_at(PLACE)
+    chosen = in_fp32({PLACE: batch[0].output_ids[PLACE]})
+    result = judged(calibration, batch, never, chosen)
+    assert result.judgement.lossless, result.judgement
+    assert result.report is not None
+    assert (result.report.mismatches, result.report.rows[0].undecided) == (0, 1)
 
+
+def test_fp32_excuses_that_token_only(calibration: Calibration) -> None:
+    batch, same = wrong_at(PLACE, PLACE + 5), paths(MODELS["tiny"])
+    token = batch[0].output_ids[PLACE]
+    result = judged(calibration, batch, same, in_fp32({PLACE: token}))
+    assert result.report is not None
+    assert result.report.first_bad_position == f"r0:{PLACE + 5}"
+    assert (result.report.mismatches, result.report.rows[0].undecided) == (1, 1)
+    # Another token than the committed one, whichever it is, excuses nothing.
+    other = in_fp32({PLACE: (token + 1) % VOCAB})
+    assert judged(calibration, wrong_at(PLACE), same, other).judgement.status == "not_lossless"
+
+
+def test_many_wrong_tokens_get_no_second_look(calibration: Calibration) -> None:
     places = range(5, 6 + SECOND_LOOKS)
-    assert judged(calibration, wrong_at(*places), never).judgement.status == "not_lossless"
+    batch = wrong_at(*places)
+    chosen = in_fp32({place: batch[0].output_ids[place] for place in places})
+    assert judged(calibration, batch, never, chosen).judgement.status == "not_lossless"
     # Nor do right ones: nothing is asked of stock.
     assert judged(calibration, wrong_at(), never).judgement.lossless
 
@@ -141,7 +182,7 @@ def test_fp32_knows_no_such_positions(calibration: Calibration) -> None:
         calibration=calibration,
         delta=0.03,
         power=0.9,
-        other_paths=paths(Moved(10.0, range(100))),
+        second_look=SecondLook(paths(Moved(10.0, range(100))), in_fp32({7: worst})),
     )
     result = core.verify(wrong_at(), bad)
     assert result.judgement.status == "not_lossless"

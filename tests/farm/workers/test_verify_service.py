@@ -18,7 +18,7 @@ from engines.registry import engine_driver, register_engine
 from engines.resolve import import_stock, store_for
 from engines.tree_store import Tree, TreeStore
 from farm.campaign.jobs import VerifyJob, VerifyOutcome
-from farm.workers.row_shapes import other_paths
+from farm.workers.row_shapes import second_look
 from farm.workers.stock_pool import StockPool
 from farm.workers.verify import VerifyService
 from settings.loading import load_setting
@@ -293,12 +293,16 @@ def test_the_driver_is_the_native_engine_but_for_its_logits() -> None:
 
 def test_a_second_look_goes_along_three_paths_of_stock(fp32: Stock) -> None:
     pool = StockPool(fp32.store)
-    look = other_paths(fp32.loaded, fp32.job("look"), fp32.store, pool)
-    assert look is not None
+    look = second_look(fp32.loaded, fp32.job("look"), fp32.store, pool)
+    assert look is not None and look.in_fp32 is None
     pairs = [(a.request.prompt_ids, a.output_ids[: 5 + n]) for n, a in enumerate(fp32.ar[:2])]
-    found = look(pairs)
+    found = look.other_paths(pairs)
     # The pass stays for the campaign; the row shapes' engines are gone again.
     assert len(found) == 3 and pool.launches == 3 and len(pool._engines) == 1
+    with_twin = fp32.job("look", exact_setting=fp32.setting)
+    look = second_look(fp32.loaded, with_twin, fp32.store, pool)
+    assert look is not None and look.in_fp32 is not None
+    assert list(look.in_fp32(pairs)) == found[0] and pool.launches == 3
     pool.release()
     for number, (_, ids) in enumerate(pairs):
         for path in found:
