@@ -9,7 +9,7 @@ RUN = PYTHONPATH=.:engines/native .venv/bin/python
 search: setup            ## find, verify, measure and export a faster engine for the embedded model
 	scripts/specfarm search $(SETTING) $(ARGS)
 
-test: setup-dev          ## the everyday suite (under 10 minutes on 2 cores)
+test: setup-dev          ## the everyday suite (a quarter of an hour on 2 cores)
 	$(RUN) -m pytest -q $(ARGS)
 
 test-slow: setup-dev     ## what needs the real model, minutes each

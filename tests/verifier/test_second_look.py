@@ -182,7 +182,7 @@ def test_fp32_knows_no_such_positions(calibration: Calibration) -> None:
         calibration=calibration,
         delta=0.03,
         power=0.9,
-        second_look=SecondLook(paths(Moved(10.0, range(100))), in_fp32({7: worst})),
+        second_look=SecondLook(never, never),
     )
     result = core.verify(wrong_at(), bad)
     assert result.judgement.status == "not_lossless"
