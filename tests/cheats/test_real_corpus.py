@@ -1,8 +1,8 @@
 """The whole corpus through the gate on a real model in BF16, with its FP32 twin.
 
-Answers are short there, so that sixty candidates take about two hours. Some, as the manifest says,
-go through the setting as it is: an honest speed-up, which too few tokens never accept, and cheats
-that show in few tokens. With `CHEATS_TABLE=file` the table is written there:
+Answers are short there, so that sixty candidates take one and a half to two hours. Some, as the
+manifest says, go through the setting as it is: an honest speed-up, which too few tokens never
+accept, and cheats that show in few tokens. With `CHEATS_TABLE=file` the table is written there:
 docs/benchmarks/cheat-corpus.md holds one.
 """
 
