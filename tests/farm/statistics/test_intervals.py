@@ -19,7 +19,7 @@ from farm.statistics.layout import layout_of
 from farm.statistics.ratio_interval import ENOUGH_LAUNCHES, log_interval
 from farm.statistics.resampling import launch_draws, prompt_draws
 from farm.statistics.simulate_campaigns import flat
-from farm.statistics.statistic import CellMeans, Components, Floats
+from farm.statistics.statistic import CellMeans, Floats
 from farm.statistics.student_t import t_cdf, t_quantile
 
 
@@ -207,8 +207,9 @@ def test_evaluating_many_weights_is_evaluating_each() -> None:
             for row in range(3)
             if (w[row] * (keep := ~np.isnan(values[row, :, 0]))).any()
         ]
-        np.testing.assert_allclose(found, np.mean(by_hand, axis=0))
-        assert means.evaluate(w) == Components(*found)
+        np.testing.assert_allclose(found, np.mean(by_hand, axis=0), rtol=1e-12)
+        # Not to the last bit: one draw and many go through other matrix products.
+        np.testing.assert_allclose(means.evaluate(w), np.mean(by_hand, axis=0), rtol=1e-12)
 
 
 def test_pseudo_values_of_a_mean_are_its_cells() -> None:
