@@ -6,9 +6,9 @@ calibration saw. A token that lies too far below stock's best is therefore looke
 position decides nothing, so that the token counts neither as wrong nor as checked, where
 
 - stock with the same weights in FP32 chooses that very token: the target in exact arithmetic does;
-- or stock contradicts itself: its best value moves by more than `MOVED` between its own BF16 paths
-  (whole answers, shorter ones, one row as in decoding, a few rows as in a verify step), because a
-  hidden state is a small difference of large terms there.
+- or stock contradicts FP32 or itself: its best value moves by more than `MOVED` between FP32 and
+  its own BF16 paths (whole answers, shorter ones, one row as in decoding, a few rows as in a
+  verify step), because a hidden state is a small difference of large terms there.
 
 docs/losslessness.md has one of each. Only stock's values decide, in the context that the
 candidate's tokens make. A batch with more than `SECOND_LOOKS` wrong tokens has another reason and
@@ -64,18 +64,24 @@ def undecided(
     doubtful = _doubtful(answers, forced, policy) if policy.kind == "near_tie" else []
     if not doubtful or len(doubtful) > SECOND_LOOKS:
         return {}
-    chosen = _chosen_in_fp32(doubtful, look)
+    seen = {place: [forced[place[0]][place[1]]] for place in doubtful}
+    chosen: set[Place] = set()
+    if look.in_fp32 is not None:
+        for place, position in _at(doubtful, look.in_fp32([_up_to(p) for p in doubtful])):
+            seen[place].append(position)
+            if classify(position.token_logit, position, _EXACT)[0] is TokenClass.ARGMAX:
+                chosen.add(place)
+
+    def stands(place: Place) -> bool:
+        return place not in chosen and _moved(seen[place], policy) <= MOVED[policy.unit]
+
     # The other paths take longest: a long prompt one row a pass.
-    rest = [place for place in doubtful if place not in chosen]
-    paths = look.other_paths([_up_to(place) for place in rest]) if rest else []
-    moved = {
-        (pair, at)
-        for number, (pair, at) in enumerate(rest)
-        if _moved([forced[pair][at], *(path[number][at] for path in paths)], policy)
-        > MOVED[policy.unit]
-    }
+    if rest := [place for place in doubtful if stands(place)]:
+        for path in look.other_paths([_up_to(place) for place in rest]):
+            for place, position in _at(rest, path):
+                seen[place].append(position)
     found: dict[Pair, set[int]] = defaultdict(set)
-    for pair, at in chosen | moved:
+    for pair, at in (place for place in doubtful if not stands(place)):
         found[pair].add(at)
     return {pair: frozenset(places) for pair, places in found.items()}
 
@@ -85,16 +91,9 @@ def _up_to(place: Place) -> Pair:
     return prompt, ids[: at + 1]
 
 
-def _chosen_in_fp32(places: Sequence[Place], look: SecondLook) -> set[Place]:
-    if look.in_fp32 is None:
-        return set()
-    seen = look.in_fp32([_up_to(place) for place in places])
-    return {
-        place
-        for place, positions in zip(places, seen, strict=True)
-        if classify(positions[place[1]].token_logit, positions[place[1]], _EXACT)[0]
-        is TokenClass.ARGMAX
-    }
+def _at(places: Sequence[Place], forced: Forced) -> list[tuple[Place, Position]]:
+    """The position of each place, of pairs that were forced up to there."""
+    return [(place, forced[number][place[1]]) for number, place in enumerate(places)]
 
 
 def _doubtful(

@@ -73,7 +73,7 @@ def in_fp32(choices: Mapping[int, int]) -> Callable[[Sequence[Pair]], Forced]:
                 found[token] = found.max() + 0.01
             return found
 
-    twin = Twin(1, bf16=False)
+    twin = Twin(1, bf16=False, spread=2.0)
     return lambda pairs: [twin.force(*pair) for pair in pairs]
 
 
@@ -148,6 +148,48 @@ def test_fp32_excuses_that_token_only(calibration: Calibration) -> None:
     # Another token than the committed one, whichever it is, excuses nothing.
     other = in_fp32({PLACE: (token + 1) % VOCAB})
     assert judged(calibration, wrong_at(PLACE), same, other).judgement.status == "not_lossless"
+
+
+def fp32_lower(by: float, *lengths: int) -> Callable[[Sequence[Pair]], Forced]:
+    """The twin, whose values all lie `by` lower after contexts of those lengths."""
+    twin = Moved(by, lengths)
+    twin.bf16 = False
+    return lambda pairs: [twin.force(*pair) for pair in pairs]
+
+
+def test_where_fp32_is_far_from_stock_nothing_is_decided(calibration: Calibration) -> None:
+    # A nat beyond the limit: no other path need be asked.
+    far = fp32_lower(MOVED["bf16_ulp"] / 8 + 1.0, CONTEXT)
+    result = judged(calibration, wrong_at(PLACE), never, far)
+    assert result.judgement.lossless, result.judgement
+    assert result.report is not None
+    assert (result.report.mismatches, result.report.rows[0].undecided) == (0, 1)
+    result = judged(calibration, wrong_at(PLACE, PLACE + 5), paths(MODELS["tiny"]), far)
+    assert result.report is not None
+    assert result.report.first_bad_position == f"r0:{PLACE + 5}"
+    assert (result.report.mismatches, result.report.rows[0].undecided) == (1, 1)
+
+
+def test_a_path_and_fp32_on_either_side_of_stock_are_far_from_one_another(
+    calibration: Calibration,
+) -> None:
+    half = MOVED["bf16_ulp"] / 8 / 2 + 0.5
+    up, down = Moved(-half, [CONTEXT]), fp32_lower(half, CONTEXT)
+    assert judged(calibration, wrong_at(PLACE), paths(up), down).judgement.lossless
+    same = paths(MODELS["tiny"])
+    assert judged(calibration, wrong_at(PLACE), same, down).judgement.status == "not_lossless"
+
+
+def test_fp32_that_is_no_number_excuses_nothing(calibration: Calibration) -> None:
+    def broken(pairs: Sequence[Pair]) -> Forced:
+        found = fp32_lower(10.0, CONTEXT)(pairs)
+        return [
+            [replace(p, top=((0, float("nan")),), token_logit=p.token_logit) for p in positions]
+            for positions in found
+        ]
+
+    result = judged(calibration, wrong_at(PLACE), paths(Moved(10.0, [CONTEXT])), broken)
+    assert result.judgement.status == "not_lossless"
 
 
 def test_many_wrong_tokens_get_no_second_look(calibration: Calibration) -> None:
