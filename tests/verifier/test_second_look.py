@@ -183,10 +183,7 @@ def test_a_path_and_fp32_on_either_side_of_stock_are_far_from_one_another(
 def test_fp32_that_is_no_number_excuses_nothing(calibration: Calibration) -> None:
     def broken(pairs: Sequence[Pair]) -> Forced:
         found = fp32_lower(10.0, CONTEXT)(pairs)
-        return [
-            [replace(p, top=((0, float("nan")),), token_logit=p.token_logit) for p in positions]
-            for positions in found
-        ]
+        return [[replace(p, top=((0, float("nan")),)) for p in positions] for positions in found]
 
     result = judged(calibration, wrong_at(PLACE), paths(Moved(10.0, [CONTEXT])), broken)
     assert result.judgement.status == "not_lossless"
