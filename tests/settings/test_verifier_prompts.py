@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import settings.verifier_prompts as module
 from settings.errors import SettingError
 from settings.loading import load_setting
 from settings.paths import checkout_root
@@ -17,6 +19,7 @@ from settings.verifier_prompts import VerifierPrompt, verifier_prompts, verifier
 from settings.weights import ensure_target
 
 TINY = checkout_root() / "tests/data/settings/tiny"
+RANDOM = ("random_ids", "page_border", "long_answer")
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +132,32 @@ def test_the_seed_decides(tiny) -> None:
 def test_random_ids_are_plain_and_hard_to_copy(tiny) -> None:
     tokenizer = tokenizer_of(tiny[1])
     special = set(tokenizer.all_special_ids)
-    drawn = [p for p in verifier_prompts(*tiny, "s") if p.kind in ("random_ids", "page_border")]
-    ids = [i for p in drawn for i in p.prompt_ids]
+    drawn = [p for p in verifier_prompts(*tiny, "s") if p.kind in RANDOM]
+    ids = [i for p in drawn for i in p.prompt_ids[1:]]
     assert special and not special & set(ids)
     assert len(set(ids)) > 200
     bigrams = [pair for p in drawn for pair in zip(p.prompt_ids, p.prompt_ids[1:], strict=False)]
     assert max(Counter(bigrams).values()) <= 3
+
+
+def test_random_ids_follow_the_token_that_every_prompt_begins_with(tiny) -> None:
+    start = tokenizer_of(tiny[1]).convert_tokens_to_ids("<|im_start|>")
+    assert {p.prompt_ids[0] for p in heldout_prompts(*tiny, "s")} == {start}
+    drawn = [p for p in verifier_prompts(*tiny, "s") if p.kind in RANDOM]
+    assert {p.prompt_ids[0] for p in drawn} == {start}
+    lengths = [len(p.prompt_ids) for p in drawn if p.kind in ("random_ids", "long_answer")]
+    assert lengths and min(lengths) >= 24 and max(lengths) <= 48
+
+
+def test_where_prompts_begin_with_different_tokens_random_ids_follow_none(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = heldout_prompts(*tiny, "s")
+    parted = [replace(held[0], prompt_ids=held[0].prompt_ids[1:]), *held[1:]]
+    monkeypatch.setattr(module, "heldout_prompts", lambda *_: list(parted))
+    drawn = [p for p in verifier_prompts(*tiny, "s") if p.kind in RANDOM]
+    special = set(tokenizer_of(tiny[1]).all_special_ids)
+    assert not special & {i for p in drawn for i in p.prompt_ids}
 
 
 def test_long_text_is_held_out_prompts_as_they_are(tiny) -> None:
