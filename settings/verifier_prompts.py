@@ -128,6 +128,12 @@ def verifier_prompts(
     )
 
 
+def common_start(prompts: Sequence[Prompt]) -> tuple[int, ...]:
+    """The token that all of them begin with; () where they begin with different ones."""
+    firsts = {prompt.prompt_ids[0] for prompt in prompts}
+    return tuple(firsts) if len(firsts) == 1 else ()
+
+
 def _of_each_kind(prompts: Sequence[VerifierPrompt]) -> list[VerifierPrompt]:
     """The first of each kind before the others."""
     first = {prompt.kind: prompt for prompt in reversed(prompts)}
@@ -148,8 +154,7 @@ class _Draw:
         self._plain = sorted(set(self._tokenizer.get_vocab().values()) - special)
         self._held: list[Prompt] = heldout_prompts(setting, folder, seed)
         self.rng.shuffle(self._held)
-        firsts = {p.prompt_ids[0] for p in self._held}
-        self._start = tuple(firsts) if len(firsts) == 1 else ()
+        self._start = common_start(self._held)
         self._next = 0
 
     def ordinary(self, count: int) -> list[VerifierPrompt]:
