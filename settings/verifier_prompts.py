@@ -4,8 +4,8 @@ Weak inputs hide bugs, so the set holds what timed prompts lack: text that canno
 longer than 512 tokens and up to the context limit, lengths beside page borders, answers past 700
 tokens, ends of every kind, and the same requests alone and many at once. Long text that can be
 copied is there too: a lax rule for drafts shows only where drafts are nearly right. Ids at random
-follow the token that every prompt of the setting begins with: it is the attention sink of most
-targets, and without one BF16 is no longer near the target it rounds (docs/losslessness.md).
+follow the token that every prompt of the setting begins with: without it BF16 was seen far from the
+target that it rounds (docs/losslessness.md).
 """
 
 from __future__ import annotations
@@ -134,6 +134,12 @@ def common_start(prompts: Sequence[Prompt]) -> tuple[int, ...]:
     return tuple(firsts) if len(firsts) == 1 else ()
 
 
+def plain_ids(tokenizer: Any) -> list[int]:
+    """The ids of its vocabulary but special ones, in order."""
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    return sorted(set(tokenizer.get_vocab().values()) - special)
+
+
 def _of_each_kind(prompts: Sequence[VerifierPrompt]) -> list[VerifierPrompt]:
     """The first of each kind before the others."""
     first = {prompt.kind: prompt for prompt in reversed(prompts)}
@@ -150,8 +156,7 @@ class _Draw:
         self._ignore_eos = setting.decoding.ignore_eos
         self._tokenizer: Any = tokenizer_of(folder)
         self._render: Callable[[str], tuple[int, ...] | None] = chat_renderer(setting, folder)
-        special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
-        self._plain = sorted(set(self._tokenizer.get_vocab().values()) - special)
+        self._plain = plain_ids(self._tokenizer)
         self._held: list[Prompt] = heldout_prompts(setting, folder, seed)
         self.rng.shuffle(self._held)
         self._start = common_start(self._held)

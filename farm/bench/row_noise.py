@@ -3,9 +3,9 @@
 
 Stock is asked for its logits after every token of random texts: in one pass, some rows a pass (a
 verify step's kernels) and in FP32, on the setting's twin. Each way is then taken for an honest
-engine: where its best token lies further below the pass's than the least worst gap of a calibration
-(`--allowed`), the verifier would have to look again. `--no-start` leaves out the token that every
-prompt of the setting begins with. docs/losslessness.md has the results.
+engine: where its best token lies further below the pass's than the allowed gap (`--allowed`: what
+calibrations of the embedded default found), the verifier would have to look again. `--no-start`
+leaves out the token that every prompt of the setting begins with. docs/losslessness.md has the results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from settings.loading import find_setting, load_setting
 from settings.one_line_parser import OneLineParser
 from settings.prompts import heldout_prompts, tokenizer_of
 from settings.schema import Setting
-from settings.verifier_prompts import common_start
+from settings.verifier_prompts import common_start, plain_ids
 from settings.weights import ensure_target
 from verifier.forced import Pair, Position
 from verifier.margins import gap
@@ -35,6 +35,7 @@ from verifier.second_look import MOVED
 
 _PROMPT = 16
 _SHOWN = 6
+# Below it gaps are in its ULPs, as a verifier's below its calibration's usual best value.
 _LEAST_MAGNITUDE = 16.0
 _ONE_PASS = "one pass"
 
@@ -43,7 +44,7 @@ _ONE_PASS = "one pass"
 class Noise:
     """One way against the pass: positions, BF16 ULPs by which the best value moved at the furthest
     of them, at how many by more than the second look's limit, and at how many the way's choice lies
-    further than `allowed` below the pass's."""
+    further than `allowed` below the pass's (at least: the pass names its first few only)."""
 
     way: str
     positions: int
@@ -95,9 +96,7 @@ def _random_texts(setting: Setting, texts: int, tokens: int, start: bool) -> lis
             "Give fewer --tokens.",
         )
     folder, rng = ensure_target(setting), random.Random("row noise")
-    tokenizer = tokenizer_of(folder)
-    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    plain = sorted(set(tokenizer.get_vocab().values()) - special)
+    plain = plain_ids(tokenizer_of(folder))
     first = common_start(heldout_prompts(setting, folder, "row noise")) if start else ()
     return [
         ((*first, *rng.choices(plain, k=_PROMPT - len(first))), tuple(rng.choices(plain, k=tokens)))
