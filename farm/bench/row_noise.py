@@ -5,7 +5,7 @@ Stock is asked for its logits after every token of random texts: in one pass, so
 verify step's kernels) and in FP32, on the setting's twin. Each way is then taken for an honest
 engine: where its best token lies further below the pass's than the allowed gap (`--allowed`: what
 calibrations of the embedded default found), the verifier would have to look again. `--no-start`
-leaves out the token that every prompt of the setting begins with. docs/losslessness.md has the results.
+leaves out the token that every prompt of the setting begins with. Results: docs/losslessness.md.
 """
 
 from __future__ import annotations
